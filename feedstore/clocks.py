@@ -206,6 +206,8 @@ class HomeClock:
         self._anchor: Anchor | None = None
         self._version: tuple[int, int] | None = None
         self._noted_up_ms: int | None = None
+        self._without: str | None = None
+        """Why there was no anchor to go by at the last comparison; None if there was one, or there may be none yet."""
 
     def __call__(self) -> int:
         looked_s, looked_ms, correction_ms = self._found
@@ -236,12 +238,15 @@ class HomeClock:
     def _compared(self) -> int:
         with self._mutex:
             moment = self._look()
+            before, self._without = self._without, None
             try:
                 self._read()
                 if offset_ms(self._anchor, moment) is None:
                     self._begin(moment)
             except OSError as error:
-                _log.warning("clock.no_anchor", error=str(error))
+                self._without = str(error)
+            if self._without not in {None, before}:
+                _log.warning("clock.no_anchor", error=self._without)
             offset = offset_ms(self._anchor, moment) or 0
             correction_ms = -offset if abs(offset) > self._bound_ms else 0
             if correction_ms:
@@ -264,7 +269,7 @@ class HomeClock:
         except msgspec.MsgspecError as error:
             # As one that is missing: the next process that may writes another.
             self._anchor = None
-            _log.warning("clock.no_anchor", error=f"{self._path}: {error}")
+            self._without = f"{self._path}: {error}"
 
     def _begin(self, moment: Moment) -> None:
         if not may_anchor(moment, self._stamped_ms(), self._bound_ms):

@@ -59,7 +59,7 @@ def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
         case "rocksdb":
             return _in_files(config, found, catalog)
         case "hbase":
-            return _in_hbase(found, catalog)
+            return _in_hbase(found, catalog, config.serving.reads_at_once)
         case _:
             assert_never(found.scheme)
 
@@ -76,7 +76,7 @@ def _in_files(config: Config, cluster: ClusterConfig, catalog: str) -> CatalogPl
     )
 
 
-def _in_hbase(cluster: ClusterConfig, catalog: str) -> CatalogPlace:
+def _in_hbase(cluster: ClusterConfig, catalog: str, fetches_at_once: int) -> CatalogPlace:
     """Tables in the namespace of the cluster."""
     try:
         from feedstore.catalog.hbase.reader import HBaseCatalogReader  # noqa: PLC0415 - its libraries are an extra
@@ -94,7 +94,7 @@ def _in_hbase(cluster: ClusterConfig, catalog: str) -> CatalogPlace:
         return HBaseCluster.open(cluster.url, [], check=False)
 
     return CatalogPlace(
-        lambda: HBaseCatalogReader(opened(), catalog, monotonic_s),
+        lambda: HBaseCatalogReader(opened(), catalog, monotonic_s, fetches_at_once),
         lambda: HBaseCatalogStore(opened(), catalog, monotonic_s, wall_ms, _unique),
     )
 

@@ -25,7 +25,7 @@ from feedstore.http.cursors import Cursors, load_key
 from feedstore.http.endpoint import Endpoint, Part
 from feedstore.http.problems import Known
 from feedstore.http.queues import Queues, QueuesUnavailableError
-from feedstore.http.running import InLoop, InThreads, Runners
+from feedstore.http.running import InThreads, Runners
 from feedstore.http.server import HttpServer
 from feedstore.http.site import assets
 from feedstore.http.tokens import Access, Loopback, Tokens, is_loopback
@@ -88,8 +88,7 @@ def open_app(
     bounded = _threads(http.threads, clock, tracer)
     reads = _threads(http.threads, clock, tracer)
     runners = Runners(
-        pages=InLoop() if owns_clusters and in_files(config) else bounded,
-        ready=bounded,
+        pages=None if owns_clusters and in_files(config) else bounded,
         # Pages of pins do so if there is a catalog of them.
         bounded=bounded if PINS in config.catalogs else reads,
         looks=_threads(_LOOKING, clock, tracer),

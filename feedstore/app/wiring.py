@@ -17,9 +17,8 @@ from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
-from feedstore.replicas.race import Replicas, ReplicaSource
+from feedstore.replicas.race import Replicas, ReplicaSource, TracedReplicas
 from feedstore.replicas.replica import Replica
-from feedstore.replicas.traced import TracedReplicas
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, Cluster, DamagedError, Table, UnavailableError

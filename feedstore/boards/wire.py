@@ -7,8 +7,8 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from feedstore.boards.port import MAX_PAGE, BoardPin, Placed
-from feedstore.domain import InvalidValueError
-from feedstore.http.wire import GivenId, Id, id_of
+from feedstore.domain import InvalidValueError, id_of
+from feedstore.http.wire import GivenId, Id
 from feedstore.validation import words
 
 CURSOR_CHARS_MAX = 320

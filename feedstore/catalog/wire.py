@@ -14,8 +14,8 @@ from feedstore.catalog.service import CatalogState
 from feedstore.catalog.settings import PINS
 from feedstore.catalog.swaps import Swap
 from feedstore.catalog.watch import Facts
-from feedstore.domain import InvalidValueError
-from feedstore.http.wire import MAX_EXACT, Count, Id, Ms, id_of
+from feedstore.domain import InvalidValueError, id_of
+from feedstore.http.wire import MAX_EXACT, Count, Id, Ms
 from feedstore.validation import words
 
 BODY_BYTES_MAX: Final = 65_536

@@ -14,10 +14,10 @@ from feedstore.domain.actions import (
     SavePin,
     Unfollow,
     Unfollowed,
-    refuse_future_pin,
     refuse_reserved,
 )
 from feedstore.domain.values import (
+    ID_PATTERN,
     MAX_ID,
     RESERVED_FROM,
     Edge,
@@ -29,10 +29,12 @@ from feedstore.domain.values import (
     board,
     check_id,
     check_ms,
+    id_of,
     user,
 )
 
 __all__ = [
+    "ID_PATTERN",
     "MAX_ID",
     "MAX_SKEW_MS",
     "RESERVED_FROM",
@@ -57,7 +59,7 @@ __all__ = [
     "board",
     "check_id",
     "check_ms",
-    "refuse_future_pin",
+    "id_of",
     "refuse_reserved",
     "user",
 ]

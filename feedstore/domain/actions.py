@@ -56,14 +56,6 @@ class DeletePin(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin")
 Action = Follow | Unfollow | SavePin | DeletePin
 
 
-def refuse_future_pin(pin: Pin, now_ms: int) -> None:
-    """Raises InvalidValueError where a pin is dated more than MAX_SKEW_MS ahead of the clock at the door."""
-    if pin.created_ms > now_ms + MAX_SKEW_MS:
-        raise InvalidValueError(
-            "created_ms", pin.created_ms, f"a time at most two minutes ahead of the store's clock ({now_ms})"
-        )
-
-
 def refuse_reserved(action: Action) -> None:
     """For every door through which real actions come. Raises InvalidValueError where one names an id of the canaries:
     a user with it would share a feed with a canary, and a pin that is deleted would end them all.

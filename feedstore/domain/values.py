@@ -1,6 +1,7 @@
 """Identifiers, followees, edges, pins and feed entries."""
 
-from typing import Literal
+import re
+from typing import Final, Literal
 
 import msgspec
 
@@ -8,6 +9,10 @@ from feedstore.validation import shown
 
 MAX_ID = 2**63 - 1
 """Ids and times are positive 63-bit integers: they fit the signed columns of SQL and Java, and zero stays free."""
+
+ID_PATTERN: Final = r"^[1-9][0-9]{0,18}$"
+"""Of an id as text."""
+_matches_id = re.compile(ID_PATTERN, re.ASCII).fullmatch
 
 RESERVED_FROM = MAX_ID - 4_095
 """Ids from here on are the canaries', and no real user's, board's or pin's: `refuse_reserved`."""
@@ -33,6 +38,16 @@ def check_id(field: str, value: object) -> None:
     """Raises InvalidValueError unless `value` is an int (a bool is none) in 1..2^63-1."""
     if type(value) is not int or not 0 < value <= MAX_ID:
         raise InvalidValueError(field, value, "an id from 1 to 2^63-1")
+
+
+def id_of(field: str, given: str | int) -> int:
+    """An id that is given as decimal text, or as a number. Raises InvalidValueError."""
+    if isinstance(given, str):
+        if _matches_id(given) is None:
+            raise InvalidValueError(field, given, "an id from 1 to 2^63-1, in decimal")
+        given = int(given)
+    check_id(field, given)
+    return given
 
 
 def check_stamp(field: str, value: object) -> None:

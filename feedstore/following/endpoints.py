@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 from msgspec import UnsetType
 
-from feedstore.domain import Followee, Pin
+from feedstore.domain import Followee, Pin, id_of
 from feedstore.following import wire
 from feedstore.following.service import FeedService
 from feedstore.following.wire import (
@@ -32,7 +32,7 @@ from feedstore.http.cursors import Cursors
 from feedstore.http.endpoint import Asked, Endpoint
 from feedstore.http.problems import ProblemError
 from feedstore.http.queues import GroupState, Letter, Queues, QueuesUnavailableError
-from feedstore.http.wire import Nothing, id_of
+from feedstore.http.wire import Nothing
 from feedstore.metering.plots import Drawn, Hour, PlotsUnavailableError, Series
 from feedstore.replicas.race import DeadlineExceededError
 from feedstore.widecolumn import UnavailableError

@@ -15,13 +15,14 @@ from feedstore.domain import (
     PinDeleted,
     PinSaved,
     Unfollowed,
+    id_of,
 )
 from feedstore.following import MAX_PAGE, pins_and_times
 from feedstore.following.presence import Presence
 from feedstore.following.relations import MAX_RELATIONS
 from feedstore.follows.port import Follower
 from feedstore.http.queues import GroupState, Letter
-from feedstore.http.wire import MAX_EXACT, Count, Cursor, GivenId, Id, Ms, id_of
+from feedstore.http.wire import MAX_EXACT, Count, Cursor, GivenId, Id, Ms
 from feedstore.replicas.breaker import State
 
 LETTERS_MAX = 100

@@ -161,13 +161,6 @@ class RefillTimes(NamedTuple):
     served_before_ms: int
 
 
-class Following(NamedTuple):
-    """A user with what they follow now (active edges only)."""
-
-    user: int
-    edges: list[Edge]
-
-
 class Between(NamedTuple):
     """Bounds of the store's time, in ms, both inclusive."""
 
@@ -470,12 +463,6 @@ class FollowStore(Protocol):
 
     def next_arranged_board(self, after: int) -> int | None:
         """The smallest id, larger than `after`, of a board with placed pins; it asks every shard. None: no more."""
-        ...
-
-    def following_page(self, after_user: int, limit: int) -> list[Following]:
-        """Up to `limit` (1..MAX_PAGE) users with at least one edge (ended ones count), ids larger than `after_user`,
-        ascending.
-        """
         ...
 
     def all_edges_after(self, after: tuple[int, Followee] | None, limit: int) -> list[Edge]:

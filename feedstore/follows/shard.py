@@ -296,14 +296,6 @@ class Shard(Protocol):
         """As `FollowStore.next_arranged_board`, for the boards of this shard."""
         ...
 
-    def users(self, after_user: int, limit: int) -> list[int]:
-        """Users with at least one edge, ascending."""
-        ...
-
-    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
-        """The active edges of all users in a range, both ends included, ascending by edge key."""
-        ...
-
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
         """The first `limit` active edges past a place, ascending by edge key."""
         ...

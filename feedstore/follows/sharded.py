@@ -36,7 +36,6 @@ from feedstore.follows.port import (
     Backlog,
     Between,
     Follower,
-    Following,
     FollowStoreUnavailableError,
     Merged,
     OutboxRow,
@@ -490,19 +489,6 @@ class ShardedFollowStore:
     def next_arranged_board(self, after: int) -> int | None:
         found = self._all.on_all(lambda shard: shard.next_arranged_board(after))
         return min((board for board in found if board is not None), default=None)
-
-    def following_page(self, after_user: int, limit: int) -> list[Following]:
-        _check_page(limit)
-        users = _merged(self._all.on_all(lambda shard: shard.users(after_user, limit)), limit)
-        if not users:
-            return []
-        edges: dict[int, list[Edge]] = {user: [] for user in users}
-        rows = self._all.on_all(lambda shard: shard.active_edges_of_users(users[0], users[-1]))
-        for row in itertools.chain.from_iterable(rows):
-            # Somebody may have followed for the first time just now: they come with a later walk.
-            if row[0] in edges:
-                edges[row[0]].append(_edge(row))
-        return [Following(user, of_user) for user, of_user in edges.items()]
 
     def all_edges_after(self, after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
         _check_page(limit)

@@ -45,7 +45,7 @@ from feedstore.follows.shard import (
     reaching,
 )
 from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.follows.sqlite_files import USE, Database, migrate, migrations, version_of
+from feedstore.follows.sqlite_files import USE, migrate, migrations, version_of
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
@@ -159,9 +159,7 @@ def _values(template: str, width: int, size: int) -> str:
     return template.format(", ".join([row] * size))
 
 
-def _select_many(
-    connection: sqlite3.Connection, template: str, width: int, keys: Sequence[Any]
-) -> Iterator[Sequence[Any]]:
+def _select_many(connection: sqlite3.Connection, template: str, width: int, keys: Sequence[Any]) -> Iterator[Any]:
     """The rows of a statement whose `{}` is the place of the keys, chunk by chunk; the last one is filled up with
     nulls, which match nothing.
     """
@@ -217,29 +215,16 @@ def _standing(connection: sqlite3.Connection, wanted: Wanted) -> Standing:
         key: (fingerprint, answer) for key, fingerprint, answer in _select_many(connection, _KEYS, 1, wanted.keys)
     }
     return Standing(
-        clocks=_pairs(connection, _CLOCKS, sorted(wanted.clocks)),
-        edges={row[:3]: row for row in _edges(connection, wanted.edges)},
-        boards=_pairs(connection, _BOARDS, sorted(wanted.boards)),
-        pins={row[0]: row for row in _pins(connection, sorted(wanted.pins))},
+        clocks=dict(_select_many(connection, _CLOCKS, 1, sorted(wanted.clocks))),
+        edges={row[:3]: row for row in _select_many(connection, _EDGES, 3, wanted.edges)},
+        boards=dict(_select_many(connection, _BOARDS, 1, sorted(wanted.boards))),
+        pins={row[0]: row for row in _select_many(connection, _PINS, 1, sorted(wanted.pins))},
         keys=keys,
-        refills={(user, cluster): asked_ms for user, cluster, asked_ms, _ in _refills(connection, wanted.refills)},
+        refills={
+            (user, cluster): asked_ms
+            for user, cluster, asked_ms, _ in _select_many(connection, _REFILLS, 2, wanted.refills)
+        },
     )
-
-
-def _pairs(connection: sqlite3.Connection, template: str, keys: Sequence[int]) -> dict[int, int]:
-    return dict(_select_many(connection, template, 1, keys))  # type: ignore[arg-type]  # rows of two columns
-
-
-def _edges(connection: sqlite3.Connection, keys: Sequence[EdgeKey]) -> Iterator[EdgeRow]:
-    return _select_many(connection, _EDGES, 3, keys)  # type: ignore[return-value]  # the columns of an EdgeRow
-
-
-def _refills(connection: sqlite3.Connection, keys: Sequence[tuple[int, str]]) -> Iterator[RefillRow]:
-    return _select_many(connection, _REFILLS, 2, keys)  # type: ignore[return-value]  # the columns of a RefillRow
-
-
-def _pins(connection: sqlite3.Connection, pins: Sequence[int]) -> Iterator[PinRow]:
-    return _select_many(connection, _PINS, 1, pins)  # type: ignore[return-value]  # the columns of a PinRow
 
 
 # Writes
@@ -377,7 +362,6 @@ _ENDED_EDGES_AFTER: Final = (
     " ORDER BY kind, followee LIMIT ?"
 )
 _ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
-_EDGES_OF_USERS: Final = f"{_EDGE} WHERE follower BETWEEN ? AND ? AND active = 1 ORDER BY follower, kind, followee"
 _ALL_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) AND active = 1 ORDER BY follower, kind, followee LIMIT ?"
 )
@@ -456,7 +440,7 @@ _COUNTS: Final = """
 class SQLiteShard:
     """A Shard in a SQLite database."""
 
-    def __init__(self, database: Database, clock: Clock) -> None:
+    def __init__(self, database: SqliteFile, clock: Clock) -> None:
         self._database = database
         self._clock = clock
 
@@ -501,7 +485,7 @@ class SQLiteShard:
 
     def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
         with self._database.read() as connection:
-            return list(_refills(connection, keys))
+            return list(_select_many(connection, _REFILLS, 2, keys))
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
         with self._database.write() as connection:
@@ -572,7 +556,7 @@ class SQLiteShard:
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
         with self._database.read() as connection:
-            return list(_edges(connection, keys))
+            return list(_select_many(connection, _EDGES, 3, keys))
 
     def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
         if or_changed_since_ms is None:
@@ -618,15 +602,15 @@ class SQLiteShard:
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
         with self._database.read() as connection:
-            return list(_pins(connection, pins))
+            return list(_select_many(connection, _PINS, 1, pins))
 
     def deletions(self, pins: Sequence[int]) -> dict[int, int]:
         with self._database.read() as connection:
-            return _pairs(connection, _DELETIONS, pins)
+            return dict(_select_many(connection, _DELETIONS, 1, pins))
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
         with self._database.read() as connection:
-            return _pairs(connection, _BOARDS, boards)
+            return dict(_select_many(connection, _BOARDS, 1, boards))
 
     def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
         rows: list[BoardRow] = []
@@ -676,16 +660,6 @@ class SQLiteShard:
         [(board,)] = self._database.rows("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))
         return None if board is None else int(board)
 
-    def users(self, after_user: int, limit: int) -> list[int]:
-        # A follower with an edge has a clock.
-        rows = self._database.rows(
-            "SELECT follower FROM clocks WHERE follower > ? ORDER BY follower LIMIT ?", (after_user, limit)
-        )
-        return [user for (user,) in rows]
-
-    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
-        return self._database.rows(_EDGES_OF_USERS, (first_user, last_user))
-
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
         return self._database.rows(_ALL_EDGES_AFTER, (*after, limit))
 
@@ -708,11 +682,11 @@ class SQLiteShard:
 
     def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
         with self._database.read() as connection:
-            return list(_select_many(connection, _FOLLOWER_ROWS, 3, keys))  # type: ignore[arg-type]  # a FollowerRow
+            return list(_select_many(connection, _FOLLOWER_ROWS, 3, keys))
 
     def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
         with self._database.read() as connection:
-            return list(_select_many(connection, _LINES, 4, keys))  # type: ignore[arg-type]  # a PinIndexRow
+            return list(_select_many(connection, _LINES, 4, keys))
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0

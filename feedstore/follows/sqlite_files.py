@@ -2,15 +2,15 @@
 
 import importlib.resources
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from collections.abc import Callable
+from contextlib import closing
 from functools import cache
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Final
 
 from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
-from feedstore.sqlite_file import Change, Last, Result, SqliteFile, Use
+from feedstore.sqlite_file import SqliteFile, Use
 
 _away = FollowStoreUnavailableError
 USE: Final = Use(
@@ -21,36 +21,6 @@ USE: Final = Use(
     reader_cache_kib=4_096,
     log_bytes=64 << 20,  # the indexes are written all over the file
 )
-
-
-class Database(Protocol):
-    """Where a shard's rows are. Every method may raise FollowStoreUnavailableError, also at the end of its block."""
-
-    def rows(self, statement: str, bound: Sequence[object] = ()) -> list[Any]:
-        """The rows of one statement, which sees a snapshot by itself."""
-        ...
-
-    def read(self) -> AbstractContextManager[sqlite3.Connection]:
-        """A connection whose reads see one snapshot, taken at the first of them."""
-        ...
-
-    def write(self, *, synced: bool = True) -> AbstractContextManager[sqlite3.Connection]:
-        """The connection that writes, in a transaction: committed at the end, undone if an error leaves the block.
-        synced: as `SqliteFile.write`.
-        """
-        ...
-
-    def sync(self) -> None:
-        """When this returns, all that was written survives a loss of power."""
-        ...
-
-    def write_grouped(self, change: Change[Result], last: Last[Result]) -> Result:
-        """The result of a short change, once it is committed, perhaps along with those of other threads. It is undone
-        if it raises. last: makes the last change of the transaction from what its changes returned.
-        """
-        ...
-
-    def close(self) -> None: ...
 
 
 # Migrations

@@ -22,7 +22,7 @@ from feedstore.http.endpoint import Asked, Endpoint, Part
 from feedstore.http.incoming import Incoming
 from feedstore.http.metrics import Metrics
 from feedstore.http.problems import ProblemError
-from feedstore.http.running import Runner, Runners
+from feedstore.http.running import InThreads, Runners
 from feedstore.http.tokens import SCOPES, Access
 from feedstore.http.wire import Health, Token
 
@@ -131,7 +131,7 @@ class App:
         self._metrics = Metrics()
         self._log = _log.bind()
         self._draining = False
-        self._ready = _Ready(lambda: self._run(self._runners.ready, served.ready), clock)
+        self._ready = _Ready(lambda: _run(self._runners.pages, served.ready, self._deadline_s()), clock)
         self._places = tuple(self._all_places())
         self._ids = (f"{number:06x}" for number in itertools.count())
         self._id_prefix = secrets.token_hex(6)
@@ -253,7 +253,7 @@ class App:
             key = _text(headers.get(b"idempotency-key"))
             asked: Asked[Any, Any] = Asked(ids, query, body, key, deadline_s, words)
             runner = _runner(self._runners, endpoint, query)
-            return _answer(_encode(await runner.run(partial(call, api, asked), deadline_s)))
+            return _answer(_encode(await _run(runner, partial(call, api, asked), deadline_s)))
 
         return answer
 
@@ -269,7 +269,7 @@ class App:
     async def _metrics_text(self, request: Incoming) -> Response:
         headers = request.headers
         self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
-        text = self._metrics.text(await self._run(self._runners.looks, self._served.metrics))
+        text = self._metrics.text(await self._runners.looks.run(self._served.metrics, self._deadline_s()))
         return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
 
     async def _token(self, request: Incoming) -> Response:
@@ -283,8 +283,8 @@ class App:
             self._document = description.document(endpoints, self._served.description)
         return _answer(self._document)
 
-    async def _run(self, runner: Runner, call: Callable[[], T]) -> T:
-        return await runner.run(call, self._clock() + self._bounds.deadline_s)
+    def _deadline_s(self) -> float:
+        return self._clock() + self._bounds.deadline_s
 
 
 class _Ready:
@@ -310,7 +310,11 @@ class _Ready:
             raise self._error
 
 
-def _runner(runners: Runners, endpoint: Endpoint[Any, Any, Any], query: Any) -> Runner:
+async def _run(runner: InThreads | None, call: Callable[[], T], deadline_s: float) -> T:
+    return call() if runner is None else await runner.run(call, deadline_s)
+
+
+def _runner(runners: Runners, endpoint: Endpoint[Any, Any, Any], query: Any) -> InThreads | None:
     if endpoint.is_page(query):
         return runners.pages
     if endpoint.is_look:

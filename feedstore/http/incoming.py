@@ -10,8 +10,8 @@ import msgspec
 from starlette.types import Receive, Scope
 
 from feedstore import validation
-from feedstore.domain import InvalidValueError
-from feedstore.http import problems, wire
+from feedstore.domain import InvalidValueError, id_of
+from feedstore.http import problems
 from feedstore.http.problems import ProblemError
 
 BODY_BYTES_MAX: Final = 16_384
@@ -43,7 +43,7 @@ def request_id(given: bytes) -> str | None:
 
 def ids(path: Mapping[str, str]) -> dict[str, int]:
     try:
-        return {name: wire.id_of(name, text) for name, text in path.items()}
+        return {name: id_of(name, text) for name, text in path.items()}
     except InvalidValueError as error:
         raise problems.of(error, problems.KNOWN) from error
 

@@ -1,9 +1,9 @@
-"""How the calls of a service are made, which block: in the event loop's own thread, or in others."""
+"""The threads in which the calls of a service are made, which block."""
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from feedstore.http import problems
 from feedstore.http.problems import ProblemError
@@ -12,28 +12,8 @@ from feedstore.tracing import UNTRACED, Tracer
 T = TypeVar("T")
 
 
-class Runner(Protocol):
-    async def run(self, call: Callable[[], T], deadline_s: float) -> T:
-        """The result of `call`, or its error. deadline_s: of the server's clock; a call that has not begun by then
-        never does, and its caller is told so then.
-        """
-        ...
-
-    def close(self) -> None: ...
-
-
-class InLoop:
-    """Here and now: for reads of files, which take less than to ask a thread."""
-
-    async def run(self, call: Callable[[], T], deadline_s: float) -> T:  # noqa: ARG002 - it begins at once
-        return call()
-
-    def close(self) -> None:
-        """Nothing is kept here."""
-
-
 class InThreads:
-    """In threads: for calls that ask a server. A bounded number of calls waits for a thread.
+    """For calls that ask a server. A bounded number of calls waits for a thread.
 
     Used by one event loop. clock: the server's. tracer: a call is part of the span of its request. Raises ProblemError
     if too many calls wait, or if one has waited too long.
@@ -47,6 +27,9 @@ class InThreads:
         self._under_way = 0
 
     async def run(self, call: Callable[[], T], deadline_s: float) -> T:
+        """The result of `call`, or its error. deadline_s: of the server's clock; a call that has not begun by then
+        never does, and its caller is told so then.
+        """
         if self._under_way >= self._at_most:
             raise ProblemError(problems.OVERLOADED, "try again")
 
@@ -95,18 +78,18 @@ def _waited() -> ProblemError:
 class Runners(NamedTuple):
     """What runs the calls of requests, by what they may wait for: what hangs keeps its own kind waiting alone.
 
-    pages: reads of a few lines of a cluster. ready: the read of a cluster that shows that the server is ready. bounded:
-    what else ends by its deadline, whatever is away. looks: what says how the system is. reads: all other reads, which
-    may be long ones of the follow store. actions: what records or changes something.
+    pages: reads of a few lines of a cluster; None: the event loop's own thread, for files, which take less than to ask
+    a thread. bounded: what else ends by its deadline, whatever is away. looks: what says how the system is. reads: all
+    other reads, which may be long ones of the follow store. actions: what records or changes something.
     """
 
-    pages: Runner
-    ready: Runner
-    bounded: Runner
-    looks: Runner
-    reads: Runner
-    actions: Runner
+    pages: InThreads | None
+    bounded: InThreads
+    looks: InThreads
+    reads: InThreads
+    actions: InThreads
 
     def close(self) -> None:
         for each in set(self):
-            each.close()
+            if each is not None:
+                each.close()

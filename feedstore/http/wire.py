@@ -4,13 +4,12 @@ Ids have 63 bits, and JavaScript's numbers 53: an id is a decimal string in ever
 number, as long as every client could have written it exactly. Times are numbers: ms fit for 280,000 years.
 """
 
-import re
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from feedstore.domain import InvalidValueError, check_id
+from feedstore.domain import ID_PATTERN
 from feedstore.http.tokens import Scope
 from feedstore.validation import words
 
@@ -18,13 +17,10 @@ MAX_EXACT = 2**53 - 1
 """The largest number that JavaScript holds exactly with all before it."""
 CURSOR_CHARS_MAX = 200
 
-
-_ID = r"^[1-9][0-9]{0,18}$"
-_matches_id = re.compile(_ID, re.ASCII).fullmatch
-
-_AN_ID = "an id from 1 to 2^63-1, in decimal"
-
-Id = Annotated[str, Meta(pattern=_ID, description="1 to 2^63-1, in decimal", extra=words(_AN_ID))]
+Id = Annotated[
+    str,
+    Meta(pattern=ID_PATTERN, description="1 to 2^63-1, in decimal", extra=words("an id from 1 to 2^63-1, in decimal")),
+]
 GivenId = Annotated[
     Id | Annotated[int, Meta(ge=1, le=MAX_EXACT, description="An id up to 2^53-1 may be a number")],
     Meta(extra=words("an id from 1 to 2^63-1 as decimal text, or one up to 2^53-1 as a number")),
@@ -36,16 +32,6 @@ Cursor = Annotated[
     str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX, description="The cursor of the page before; opaque")
 ]
 Count = Annotated[int, Meta(ge=0)]
-
-
-def id_of(field: str, given: str | int) -> int:
-    """Raises InvalidValueError."""
-    if isinstance(given, str):
-        if _matches_id(given) is None:
-            raise InvalidValueError(field, given, _AN_ID)
-        given = int(given)
-    check_id(field, given)
-    return given
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from feedstore.replicas.breaker import Breaker, State
-from feedstore.replicas.hedging import HEDGE_S_MAX, Budget, hedge_after_s
-from feedstore.replicas.latency import Latency
+from feedstore.replicas.hedging import HEDGE_S_MAX, Budget, Latency, hedge_after_s
 
 LAGGING_MS, CAUGHT_UP_MS = 30_000, 5_000
 """A cluster lags if its watermark is so much older than the newest, until it is only so much older."""

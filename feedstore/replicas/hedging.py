@@ -1,5 +1,6 @@
 """When a second cluster is asked for the same page, because the first has not answered yet."""
 
+from collections import deque
 from collections.abc import Iterable
 
 HEDGE_S_MIN, HEDGE_S_MAX = 0.001, 0.050
@@ -8,6 +9,26 @@ SHARE = 0.03
 """Early hedges, as a share of the reads in the long run."""
 SAVED_MAX = 50.0
 """How many early hedges may be sent in a burst, after a quiet time."""
+WINDOW = 256
+"""How many of a cluster's latest reads count for its p95."""
+_KNOWN_FROM = 20
+
+
+class Latency:
+    """The 95th percentile of the latest reads. Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._took: deque[float] = deque(maxlen=WINDOW)
+
+    def add(self, took_s: float) -> None:
+        self._took.append(took_s)
+
+    def p95_s(self) -> float | None:
+        """None until there are enough reads. It sorts: do not call it for every read."""
+        if len(self._took) < _KNOWN_FROM:
+            return None
+        ordered = sorted(self._took)
+        return ordered[int(0.95 * len(ordered))]
 
 
 def hedge_after_s(p95s_s: Iterable[float | None]) -> float:

@@ -25,7 +25,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 from opentelemetry.trace import Link, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from feedstore.tracing.port import NOTHING, UNRECORDED, Context, Key, Kind, Span, Value
+from feedstore.tracing.port import NOTHING, UNRECORDED, Context, Key, Kind, Span, Tracer, Value
 
 _log = structlog.get_logger()
 
@@ -100,7 +100,7 @@ class _Unchosen:
         _unchosen.reset(self._token)
 
 
-class _Recorded:
+class _Recorded(Span):
     """A span that is recorded."""
 
     is_recorded = True
@@ -123,7 +123,7 @@ def _of(span: api.Span) -> Span:
     return _Recorded(span) if span.is_recording() else UNRECORDED
 
 
-class OpenTelemetry:
+class OpenTelemetry(Tracer):
     """provider: what makes the spans; it is shut down with this. sample: as of `TracesSettings`. queue: what carries
     the messages, as a value of `messaging.system`. close_s: how long `close` may take. draw: a random number from 0 to
     1.

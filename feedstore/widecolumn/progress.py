@@ -364,16 +364,21 @@ class Progress:
         latest = [*(cell.timestamp for cell in (*ticks, *made)), *itertools.chain.from_iterable(all_holds)]
         if max(latest, default=0) <= to_ms:
             return False
-        current = self._times_in_use()
-        self._times = current + 1
-        for kind, some in {_PUT_OFF: holds, **apart}.items():
-            self._note(kind, {(min(since, to_ms), min(until, to_ms)) for until, since in some})
-        self.park((until - _PARKED, number) for until, number in put_off if until >= _PARKED)
-        row = self._row(_TICKS)
-        self._store.apply([Put([(row, each.timestamp)], [each.column]) for each in ticks if each.timestamp <= to_ms])
-        if made:
-            self.made(min(to_ms, max(cell.timestamp for cell in made)))
-        self._store.apply([Put([(_TIMES, self._times)], [_POSITION.pack(0, 0)])])
+        self._times = 1 + self._times_in_use()
+        try:
+            for kind, some in {_PUT_OFF: holds, **apart}.items():
+                self._note(kind, {(min(since, to_ms), min(until, to_ms)) for until, since in some})
+            self.park((until - _PARKED, number) for until, number in put_off if until >= _PARKED)
+            row = self._row(_TICKS)
+            self._store.apply(
+                [Put([(row, each.timestamp)], [each.column]) for each in ticks if each.timestamp <= to_ms]
+            )
+            if made:
+                self.made(min(to_ms, max(cell.timestamp for cell in made)))
+            self._store.apply([Put([(_TIMES, self._times)], [_POSITION.pack(0, 0)])])
+        except BaseException:
+            self._times = None  # what is written from now on goes where the cluster says
+            raise
         return True
 
     def _row(self, kind: bytes) -> bytes:

@@ -1,11 +1,29 @@
-"""Rebuilding a cluster: what is queued for it is passed over."""
+"""Rebuilding a cluster: whose feeds are asked for, and what is queued for it is passed over."""
 
 import pytest
 
+from feedstore.domain import Follow, Followee, Unfollow
+from feedstore.follows.port import MAX_PAGE, Request
+from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryConsumer, MemoryQueue
 from workers.app import rebuild
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.port import GroupBusyError, Message
+
+
+@pytest.mark.parametrize("shards", [1, 3])
+def test_the_feed_of_every_user_who_follows_anything_is_asked_for(shards: int) -> None:
+    follows = open_in_memory(lambda: 1_700_000_000_000, shards)
+    users = range(1, MAX_PAGE + 8)
+    follows.record([Request(Follow(1, Followee("user", each))) for each in range(2, MAX_PAGE + 5)])
+    follows.record([Request(Follow(each, Followee("board", 1))) for each in users])
+    follows.record([Request(Follow(2_000, Followee("user", 1))), Request(Unfollow(2_000, Followee("user", 1)))])
+    already = follows.backlog().actions
+    told: list[int] = []
+    rebuild.ask_all(follows, None, told.append)
+    assert told == [MAX_PAGE, len(users)]
+    assert follows.backlog().actions == already + len(users)
+    follows.close()
 
 
 @pytest.fixture

@@ -1,6 +1,8 @@
 """The reads of a fetch from HBase, their order, and events between them: without a server."""
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -140,3 +142,41 @@ def test_what_fails_is_not_tried_again_here(reading: Reading, tables: Scripted):
     with pytest.raises(CatalogUnavailableError, match="away"):
         reading.fetch([A], None)
     assert tables.asked == ["row", "delta"]
+
+
+@dataclass
+class Waiting(Scripted):
+    """Answers what is asked of a generation once it is told to."""
+
+    begun: list[bytes] = field(default_factory=list)
+    ready: Callable[[], object] = lambda: None
+
+    def records(self, made: Made, keys: Sequence[bytes], deadline_s: float | None) -> list[bytes | None]:
+        self.begun += keys
+        self.ready()
+        return [b"" for _ in keys]
+
+
+def test_as_many_fetches_as_are_made_at_once_do_not_wait_for_one_another(tables: Scripted):
+    at_once = 40
+    all_are_here = threading.Barrier(at_once)
+    waiting = Waiting(tables.about, ready=lambda: all_are_here.wait(60))
+    reading = Reading(cast("CatalogStorage", waiting), lambda: 100.0, at_once)
+    with ThreadPoolExecutor(at_once) as callers:
+        found = list(callers.map(lambda number: reading.fetch([bytes([number])], None), range(at_once)))
+    assert [list(each.records) for each in found] == [[bytes([number])] for number in range(at_once)]
+    reading.close()
+
+
+def test_what_is_not_begun_by_the_deadline_is_not_asked(tables: Scripted):
+    begun, answer = threading.Event(), threading.Event()
+    waiting = Waiting(tables.about, ready=lambda: (begun.set(), answer.wait(60)))
+    waiting.before["delta 1"] = lambda: None if begun.wait(60) else pytest.fail("it was never begun")
+    reading = Reading(cast("CatalogStorage", waiting), lambda: 100.0, 1)
+    for key in (b"first", b"second"):
+        with pytest.raises(CatalogUnavailableError, match="by the deadline"):
+            reading.fetch([key], 100.0)
+    answer.set()
+    reading.fetch([b"third"], None)
+    assert waiting.begun == [b"first", b"third"]
+    reading.close()

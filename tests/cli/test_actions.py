@@ -170,7 +170,7 @@ def test_replay_goes_on_from_a_line(cli: Cli) -> None:
 
     assert json.loads(result.stdout)["recorded"] == 2
     with cli.ports() as ports:
-        assert [each.user for each in ports.follows.following_page(0, 10)] == [4, 5]
+        assert [each.follower for each in ports.follows.all_edges_after(None, 10)] == [4, 5]
 
 
 def test_a_file_that_is_missing_is_usage(cli: Cli, tmp_path: Path) -> None:

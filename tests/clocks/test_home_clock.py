@@ -1,8 +1,10 @@
 """One time for all processes of a home, whatever the clock of one of them says."""
 
 import resource
+import shutil
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -163,6 +165,43 @@ def test_an_anchor_that_cannot_be_read_is_made_anew(home: Home, content: bytes) 
 def test_without_a_place_for_the_anchor_a_process_goes_by_its_own_clock(home: Home) -> None:
     home.folder /= "missing"
     assert home.clock(DAY)() == NOW + DAY
+
+
+@pytest.fixture
+def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The warnings in the log."""
+    events: list[str] = []
+    monkeypatch.setattr(clocks, "_log", SimpleNamespace(warning=lambda event, **_: events.append(event)))
+    return events
+
+
+def compare(home: Home, clock: HomeClock) -> None:
+    for _ in range(20):
+        home.passes(1_000)
+        clock()
+
+
+def test_a_lack_of_an_anchor_is_logged_when_it_begins(home: Home, warned: list[str]) -> None:
+    home.folder /= "missing"
+    clock = home.clock()
+    compare(home, clock)
+    assert warned == ["clock.no_anchor"]
+    home.folder.mkdir()
+    compare(home, clock)
+    assert warned == ["clock.no_anchor"]
+    shutil.rmtree(home.folder)
+    home.folder.write_text("a file")
+    compare(home, clock)
+    assert warned == ["clock.no_anchor", "clock.no_anchor"]
+
+
+def test_an_anchor_that_cannot_be_read_is_logged_once_while_nothing_may_replace_it(
+    home: Home, warned: list[str]
+) -> None:
+    home.stamped_ms = NOW + DAY
+    (home.folder / "clock.json").write_bytes(b"{")
+    compare(home, home.clock())
+    assert warned == ["clock.no_anchor"]
 
 
 def test_a_home_remembers_a_bounded_number_of_processes() -> None:

@@ -9,7 +9,6 @@ PACKAGES = ("feedstore", "workers", "deploy")
 OF_ONE_MEANING = {
     "BoardPage": "a page of a board, in the port and as it travels",
     "ClusterLine": "a cluster in the answers of two services; clients generate code from these names",
-    "Following": "what a user follows, in the port and as it travels",
     "Held": "an update in the delta of a catalog, of each adapter",
     "Reading": "what a reader and a store of catalogs share, of each adapter",
 }

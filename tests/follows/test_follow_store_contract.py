@@ -710,7 +710,7 @@ def test_pages_have_a_limit(store: FollowStore, limit: int):
     with pytest.raises(InvalidValueError, match="limit"):
         store.boards_of([1], None, limit)
     with pytest.raises(InvalidValueError, match="limit"):
-        store.following_page(0, limit)
+        store.all_edges_after(None, limit)
 
 
 def test_followees_of_a_page_differ(store: FollowStore):
@@ -870,21 +870,6 @@ def test_what_a_user_follows_and_what_changed(store: FollowStore, clock: FakeClo
     assert store.following(77) == []
 
 
-def test_a_walk_over_all_users(store: FollowStore):
-    record(store, *(Follow(each, user(5_000 + each)) for each in range(1, 40)))
-    record(store, Follow(3, board(6)), Unfollow(4, user(5_004)))
-    walked, after = [], 0
-    while page := store.following_page(after, 7):
-        assert len(page) <= 7
-        walked += page
-        after = page[-1].user
-    assert [line.user for line in walked] == list(range(1, 40))
-    by_user = {line.user: line.edges for line in walked}
-    assert [edge.followee for edge in by_user[3]] == [board(6), user(5_003)]
-    assert by_user[4] == []
-    assert by_user == {each: store.following(each) for each in range(1, 40)}
-
-
 def test_a_walk_over_all_edges(store: FollowStore):
     record(store, *(Follow(follower, user(100 + each)) for follower in range(1, 8) for each in range(follower)))
     record(store, Follow(3, board(900)), Unfollow(4, user(101)), Follow(8, user(1)), Unfollow(8, user(1)))
@@ -1024,7 +1009,7 @@ def test_the_largest_ids_and_times(store: FollowStore):
     assert store.followers([board(largest)], None, 5, tombstones=False) == [(board(largest), largest, latest, True)]
     assert ids(store.newest_pins([board(largest)], 5)[board(largest)]) == [largest]
     assert ids(store.newest_pins_merged([Merged([board(largest), user(largest)])], 5)[0]) == [largest]
-    assert store.following_page(largest - 1, 5)[0].user == largest
+    assert store.all_edges_after((largest - 1, user(largest)), 5)[0].follower == largest
 
 
 def test_what_a_user_follows_now_comes_in_pages_by_key(store: FollowStore):

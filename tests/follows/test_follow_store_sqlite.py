@@ -205,7 +205,7 @@ def test_a_file_that_cannot_be_written(path: Path):
     writer.execute("PRAGMA query_only = 1")
     with pytest.raises(FollowStoreUnavailableError, match=r"follows\.db: attempt to write a readonly database"):
         follow(store, 2)
-    assert [line.user for line in store.following_page(0, 10)] == [1]
+    assert [edge.follower for edge in store.all_edges_after(None, 10)] == [1]
     writer.execute("PRAGMA query_only = 0")
     follow(store, 2)
     store.close()
@@ -247,7 +247,6 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
         sqlite._ENDED_EDGES_AFTER,
         sqlite._ACTIVE_OR_CHANGED,
         sqlite._BOARDS_OF,
-        sqlite._EDGES_OF_USERS,
         sqlite._ALL_EDGES_AFTER,
         sqlite._EVERY_EDGE_AFTER,
         sqlite._EVERY_FOLLOWER_AFTER,
@@ -336,10 +335,10 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards:
     recorded = actions_in(store.unrelayed(1_000_000))
     followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
     saved = sorted(action.pin.pin for action in recorded if hasattr(action, "pin"))
-    users = [line.user for line in store.following_page(0, 1_000)]
-    while page := store.following_page(users[-1], 1_000):
-        users += [line.user for line in page]
-    assert followed == users
+    edges = store.all_edges_after(None, 1_000)
+    while page := store.all_edges_after((edges[-1].follower, edges[-1].followee), 1_000):
+        edges += page
+    assert followed == [edge.follower for edge in edges]
     assert sorted(store.pins(saved)) == saved
     assert len(saved) == store.counts().pins
     assert set(followed) >= {base + each for base in acknowledged for each in range(1, 9)}

@@ -8,8 +8,17 @@ from feedstore.replicas.attempts import Attempt
 from feedstore.replicas.breaker import FAILURES, OPEN_S, OPEN_S_MAX, Breaker
 from feedstore.replicas.choice import CAUGHT_UP_MS, LAGGING_MS, Candidate, Choice, lagging
 from feedstore.replicas.health import ReplicaHealth
-from feedstore.replicas.hedging import HEDGE_S_MAX, HEDGE_S_MIN, SAVED_MAX, SHARE, Budget, Pace, hedge_after_s
-from feedstore.replicas.latency import WINDOW, Latency
+from feedstore.replicas.hedging import (
+    HEDGE_S_MAX,
+    HEDGE_S_MIN,
+    SAVED_MAX,
+    SHARE,
+    WINDOW,
+    Budget,
+    Latency,
+    Pace,
+    hedge_after_s,
+)
 from feedstore.widecolumn import UnavailableError
 
 # Breaker

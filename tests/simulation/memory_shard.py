@@ -292,13 +292,6 @@ class MemoryShard:
     def next_arranged_board(self, after: int) -> int | None:
         return min((board for board, rows in self._placed.items() if rows and board > after), default=None)
 
-    def users(self, after_user: int, limit: int) -> list[int]:
-        return sorted(user for user in self._clocks if user > after_user)[:limit]
-
-    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
-        rows = [row for key, row in sorted(self._edges.items()) if row[4]]
-        return [row for row in rows if first_user <= row[0] <= last_user]
-
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
         return [row for key, row in sorted(self._edges.items()) if row[4] and key > after][:limit]
 

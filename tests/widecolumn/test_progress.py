@@ -1,11 +1,11 @@
 """Rule 10: the watermark never claims what has not landed, and moves when nothing happens."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn import Mutation, UnavailableError
 from feedstore.widecolumn.progress import Progress, Through, progress_table
 from tests.widecolumn.memory_store import MemoryStore
 
@@ -82,6 +82,29 @@ def test_rule_10_a_cluster_that_is_brought_back_knows_nothing_until_a_tick_has_c
     writer.lift([(500, 7), (800_000, 8)], 1_001)
     assert reader.watermark() == 1_001
     assert not writer.bring_back(1_001)
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_rule_10_a_cluster_that_could_not_be_brought_back_is_as_before(
+    store: MemoryStore, ahead: Progress, written: int, monkeypatch: pytest.MonkeyPatch
+):
+    apply, left = store.apply, iter(range(written))
+
+    def full(batch: Sequence[Mutation]) -> None:
+        if next(left, None) is None:
+            raise UnavailableError("no space")
+        apply(batch)
+
+    monkeypatch.setattr(store, "apply", full)
+    with pytest.raises(UnavailableError):
+        ahead.bring_back(1_000)
+    monkeypatch.undo()
+
+    advance(ahead, 900_600)
+    ahead.lift([(500, 7)], 900_600)
+    assert (ahead.made_ms(), ahead.watermark()) == (800_000, 400)
+    assert [at_ms for _, at_ms in Progress(store).state().heard] == [900_600]
+    assert ahead.bring_back(1_000)
 
 
 def test_rule_10_holds_of_each_kind_are_brought_back(progress: Progress):

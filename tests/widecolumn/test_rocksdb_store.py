@@ -519,7 +519,7 @@ def test_markers_that_came_one_by_one_are_found_by_a_reader(
     columns = [column(number) for number in range(200)]
     store.apply([Put([(ROW, 5)], columns), DeleteColumns([(ROW, 6)], columns[1:160:2])])
     store.read(ROW, None, 100)
-    assert store._dead_runs.get(ROW) == ()
+    assert store._dead_runs.rows.get(ROW) == ()
     for each in columns[:160:2]:
         store.apply([form(DeleteColumns([(ROW, 6)], [each]))])
     store.read(ROW, None, 25)
@@ -548,7 +548,7 @@ def test_known_dead_runs_are_bounded(store: RocksStore, monkeypatch: pytest.Monk
     rows = [b"d%d" % number for number in range(5)]
     for row in rows:
         store.apply([Put([(row, 5)], columns), DeleteColumns([(row, 6)], columns)])
-    assert [row for row in rows if store._dead_runs.get(row)] == rows[-2:]
+    assert [row for row in rows if store._dead_runs.rows.get(row)] == rows[-2:]
 
 
 # ---- disks that fail

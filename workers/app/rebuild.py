@@ -5,7 +5,7 @@ deliveries, may also lack markers, and is then created again.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
@@ -13,11 +13,12 @@ from feedstore.app import wiring as serving_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import replica
-from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.follows.port import FollowStore
 from feedstore.replicas.replica import Replica
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
 from workers.following.applied import note_all
+from workers.following.expected import followers
 from workers.following.faults import fault
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
@@ -43,20 +44,11 @@ def ask_all(follows: FollowStore, cluster: str | None, on_progress: OnProgress) 
     """
     asked_ms = follows.now()
     count = 0
-    for users in _users(follows):
+    for users in followers(follows):
         asked_ms = max(asked_ms, follows.ask_refill(users, cluster, 0))
         count += len(users)
         on_progress(count)
     return asked_ms
-
-
-def _users(follows: FollowStore) -> Iterator[list[int]]:
-    after = 0
-    while page := follows.following_page(after, MAX_PAGE):
-        after = page[-1].user
-        # Who follows nothing now has nothing to be refilled with.
-        if users := [following.user for following in page if following.edges]:
-            yield users
 
 
 def needs_new(ports: Ports, config: Config, cluster: str) -> bool:

@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 from operator import attrgetter
 
 from feedstore.domain import MAX_ID, Edge, Followee
@@ -33,7 +33,7 @@ class Expected:
         """Every user that follows anything, ascending, with their feed; ids larger than `after_user` and up to
         `until_user`.
         """
-        return self._merged(self._every_edge(after_user, until_user))
+        return self._merged(_every_edge(self._follows, after_user, until_user))
 
     def of(self, user: int) -> list[bytes]:
         return next((found for _, found in self._merged(self._edges_of(user))), [])
@@ -44,15 +44,6 @@ class Expected:
         for start in range(0, len(followees), MAX_PAGE):
             found = self._with(found, [self._newest_of(followees[start : start + MAX_PAGE], found)])
         return found
-
-    def _every_edge(self, after_user: int, until_user: int) -> Iterator[list[Edge]]:
-        after: tuple[int, Followee] | None = (after_user, Followee("user", MAX_ID)) if after_user else None
-        while page := self._follows.all_edges_after(after, MAX_PAGE):
-            if page[-1].follower > until_user:
-                yield [edge for edge in page if edge.follower <= until_user]
-                return
-            yield page
-            after = (page[-1].follower, page[-1].followee)
 
     def _edges_of(self, user: int) -> Iterator[list[Edge]]:
         after: Followee | None = None
@@ -128,6 +119,24 @@ class Expected:
         while self._cached > _CACHED_COLUMNS:
             _, dropped = self._cache.popitem(last=False)
             self._cached -= 1 + len(dropped)
+
+
+def followers(follows: FollowStore) -> Iterator[list[int]]:
+    """Every user that follows anything, ascending, up to MAX_PAGE at once."""
+    edges = chain.from_iterable(_every_edge(follows, 0, MAX_ID))
+    users = (user for user, _ in groupby(edges, key=attrgetter("follower")))
+    while page := list(islice(users, MAX_PAGE)):
+        yield page
+
+
+def _every_edge(follows: FollowStore, after_user: int, until_user: int) -> Iterator[list[Edge]]:
+    after: tuple[int, Followee] | None = (after_user, Followee("user", MAX_ID)) if after_user else None
+    while page := follows.all_edges_after(after, MAX_PAGE):
+        if page[-1].follower > until_user:
+            yield [edge for edge in page if edge.follower <= until_user]
+            return
+        yield page
+        after = (page[-1].follower, page[-1].followee)
 
 
 def _columns(states: Sequence[PinState]) -> list[bytes]:

@@ -374,8 +374,8 @@ class _Truth:
 
     def _has_edges(self) -> bool:
         """Whether the user ever followed anything."""
-        page = self._follows.following_page(self.user - 1, 1)
-        return bool(page) and page[0].user == self.user
+        follows = self._follows
+        return bool(follows.following_after(self.user, None, 1) or follows.unfollowed_after(self.user, 0, None, 1))
 
     def _state(self, column: bytes) -> PinState | None:
         return self._pins.get(self.pins_of[column].pin)

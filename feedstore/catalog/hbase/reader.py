@@ -16,16 +16,18 @@ LOOK_EVERY_S: Final = 1.0
 """How long a swap may go unseen."""
 
 _ATTEMPTS_MAX: Final = 5
-_THREADS: Final = 16
+_FETCHES: Final = 16
 
 
 class Reading:
-    """The reads of readers and of the store. Closes the tables. clock: monotonic seconds, as deadlines are."""
+    """The reads of readers and of the store. Closes the tables. clock: monotonic seconds, as deadlines are. at_once: so
+    many fetches do not wait for one another.
+    """
 
-    def __init__(self, tables: CatalogStorage, clock: Callable[[], float]) -> None:
+    def __init__(self, tables: CatalogStorage, clock: Callable[[], float], at_once: int = _FETCHES) -> None:
         self._tables = tables
         self._clock = clock
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="catalog-hbase")
+        self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="catalog-hbase")
         self._lock = threading.Lock()
         self._about = NOTHING
         self._looked_s = float("-inf")
@@ -111,17 +113,20 @@ class Reading:
         try:
             return begun.result(None if deadline_s is None else max(0.0, deadline_s - self._clock()))
         except FutureTimeoutError as error:
+            begun.cancel()
             raise CatalogUnavailableError("the generation did not answer by the deadline") from error
 
 
 class HBaseCatalogReader(Reading):
     """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
 
-    cluster: closed with it. clock: monotonic seconds, as deadlines are.
+    cluster: closed with it. clock, at_once: as `Reading`.
     """
 
-    def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
-        super().__init__(CatalogStorage(cluster, catalog, clock), clock)
+    def __init__(
+        self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float], at_once: int = _FETCHES
+    ) -> None:
+        super().__init__(CatalogStorage(cluster, catalog, clock), clock, at_once)
 
 
 def _merged(

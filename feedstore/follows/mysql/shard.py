@@ -358,12 +358,6 @@ class MySQLShard:
         [(board,)] = self._rows(boards.next_arranged(after))
         return None if board is None else int(board)
 
-    def users(self, after_user: int, limit: int) -> list[int]:
-        return [user for (user,) in self._rows(sql.users(after_user, limit))]
-
-    def active_edges_of_users(self, first_user: int, last_user: int) -> list[EdgeRow]:
-        return self._all([sql.edges_of_users(first_user, last_user)])
-
     def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
         return self._all([sql.all_active_edges_after(after, limit)])
 

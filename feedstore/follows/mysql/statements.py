@@ -500,10 +500,6 @@ def ended_edges_after(follower: int, since_ms: int, after: Place, limit: int) ->
     return f"{_EDGE} WHERE follower = {follower:d} AND ({past}) AND {ended} ORDER BY kind, followee LIMIT {limit:d}"
 
 
-def edges_of_users(first: int, last: int) -> str:
-    return f"{_EDGE} WHERE follower BETWEEN {first:d} AND {last:d} AND active = 1 ORDER BY follower, kind, followee"
-
-
 def all_active_edges_after(after: EdgeKey, limit: int) -> str:
     past = _past(("follower", "kind", "followee"), after)
     return f"{_EDGE} WHERE {past} AND active = 1 ORDER BY follower, kind, followee LIMIT {limit:d}"
@@ -551,11 +547,6 @@ def follower_rows(keys: Iterable[FollowerKey]) -> Iterator[str]:
 
 def lines(keys: Iterable[PinIndexKey]) -> Iterator[str]:
     return _select(f"{_LINE} WHERE (kind, followee, created_ms, pin) IN", keys, _integers, UNLOCKED)
-
-
-def users(after: int, limit: int) -> str:
-    # A follower with an edge has a clock.
-    return f"SELECT follower FROM clocks WHERE follower > {after:d} ORDER BY follower LIMIT {limit:d}"
 
 
 # Expiry

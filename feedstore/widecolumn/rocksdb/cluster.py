@@ -272,7 +272,7 @@ class RocksStore:
         with self._reading:
             files = self._cluster.refreshed(self._table.name, looks)
             family = files.families[self._table.name]
-            runs = self._dead_runs.get(row)
+            runs = self._dead_runs.rows.get(row)
             start = step_over(runs, position) if runs else position
             if not runs or start != position:
                 keys = self._take(family, start, limit)
@@ -282,7 +282,7 @@ class RocksStore:
                 if (
                     columns is not None
                     and (len(columns) == limit or len(keys) < limit or not keys[-1].startswith(row))
-                    and self._dead_runs.get(row) is runs
+                    and self._dead_runs.rows.get(row) is runs
                 ):
                     return columns
             return self._read_resolving(files, row, position, limit)
@@ -352,7 +352,7 @@ class RocksStore:
     def _read_resolving(self, files: Files, row: bytes, position: bytes, limit: int) -> list[bytes]:
         """The way of a page that meets markers or older versions, on one view of the row."""
         family = files.families[self._table.name]
-        runs = self._dead_runs.get(row)
+        runs = self._dead_runs.rows.get(row)
         if not runs:
             # Most of these pages are in the next few keys; one look at them needs no snapshot.
             keys = self._take(family, position, _RESOLVED_AT_ONCE * limit)
@@ -364,7 +364,7 @@ class RocksStore:
                 return columns[:limit]
         view = self._view(family)
         try:
-            if self._dead_runs.get(row) is not runs:  # a put has narrowed them: they may be ahead of the view
+            if self._dead_runs.rows.get(row) is not runs:  # a put has narrowed them: they may be ahead of the view
                 runs = None
             columns = []
             chunk, walked = limit, 0

@@ -4,9 +4,9 @@ An unfollow may put a thousand markers on top of a row. Until a sweep drops them
 marker and everything they mask. The runs live in memory only: they are found by reading a row, at most a few thousand
 rows have one, and to forget one costs time, never an answer.
 
-Every method is called under the lock that its store writes under, `get` excepted: a run stays true until a put lands
-in it, and a put narrows the run before it is written. A reader that finds the same object after it has read knows
-that nothing landed meanwhile.
+Every method is called under the lock that its store writes under, and `rows` is looked at without: a run stays true
+until a put lands in it, and a put narrows the run before it is written. A reader that finds the same object after it
+has read knows that nothing landed meanwhile.
 """
 
 from collections import defaultdict
@@ -35,11 +35,8 @@ class DeadRuns:
         self._past_row = past_row
         self._past_column = past_column
         self._keys_min = keys_min
-        self._rows: dict[bytes, tuple[Run, ...]] = {}
-
-    def get(self, row: bytes) -> tuple[Run, ...] | None:
-        """The runs of a row in key order; empty: it was looked at and has none; None: not looked at."""
-        return self._rows.get(row)
+        self.rows: dict[bytes, tuple[Run, ...]] = {}
+        """The runs of each row that was looked at, in key order. Only changed here."""
 
     def learn(self, row: bytes, keys: Sequence[bytes], marker: int, *, whole: bool) -> None:
         """Takes the runs from the first keys of a row (`whole`: from all of them)."""
@@ -56,35 +53,35 @@ class DeadRuns:
             column = prefix
         if count >= self._keys_min:
             runs.append((begin, row + self._past_row if whole else column))
-        self._rows.pop(row, None)
-        self._rows[row] = tuple(runs)
-        if len(self._rows) > ROWS_MAX:
-            del self._rows[next(iter(self._rows))]
+        self.rows.pop(row, None)
+        self.rows[row] = tuple(runs)
+        if len(self.rows) > ROWS_MAX:
+            del self.rows[next(iter(self.rows))]
 
     def put(self, cells: PutCells) -> None:
         """Cells are about to be written: what lies before the last of them in a run is forgotten. New pins arrive on
         top of a row, so the rest of the run stays.
         """
-        if not self._rows:
+        if not self.rows:
             return
         columns: defaultdict[bytes, list[bytes]] = defaultdict(list)
         for at, row in enumerate(lines(cells.rows)):
-            if self._rows.get(row):
+            if self.rows.get(row):
                 columns[row].append(cells.columns[at].tobytes())
         for row, inside in columns.items():
-            narrowed = (self._narrowed(run, row, inside) for run in self._rows[row])
-            self._rows[row] = tuple(run for run in narrowed if run[0] < run[1])
+            narrowed = (self._narrowed(run, row, inside) for run in self.rows[row])
+            self.rows[row] = tuple(run for run in narrowed if run[0] < run[1])
 
     def mark(self, cells: DeleteCells) -> None:
         """Markers are about to be written: they end no run, but may make one where there was none."""
-        if not self._rows:
+        if not self.rows:
             return
         for row in lines(cells.rows):
-            if self._rows.get(row) == ():
-                del self._rows[row]
+            if self.rows.get(row) == ():
+                del self.rows[row]
 
     def clear(self) -> None:
-        self._rows.clear()
+        self.rows.clear()
 
     def _narrowed(self, run: Run, row: bytes, columns: Sequence[bytes]) -> Run:
         begin, end = run
