@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-import redis
+from typing import TYPE_CHECKING
 
 from bench.children import ChildError, child
+
+if TYPE_CHECKING:
+    import redis  # an extra, which a measurement without it does not need
 
 START_S = 10.0
 CALL_S = 120.0
@@ -20,8 +22,10 @@ class MissingServerError(Exception):
 
 
 @contextmanager
-def redis_client(folder: Path) -> Iterator[redis.Redis]:
+def redis_client(folder: Path) -> "Iterator[redis.Redis]":
     """A client of a server of its own."""
+    import redis  # noqa: PLC0415
+
     with redis_server(folder) as port, redis.Redis(port=port, socket_timeout=CALL_S) as client:
         yield client
 
@@ -32,6 +36,8 @@ def redis_server(folder: Path) -> Iterator[int]:
     program = shutil.which("redis-server")
     if program is None:
         raise MissingServerError("redis-server is not installed: apt-get install redis-server")
+    import redis  # noqa: PLC0415
+
     folder.mkdir(parents=True, exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
