@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from test_widecolumn_agreement import COLUMNS, ROWS, mutations
-from widecolumn_adapters import ADAPTERS
+from widecolumn_adapters import ADAPTERS, SERVERS
 
 from feedstore.widecolumn import Mutation, Table, Trim, WideColumnStore
 
@@ -38,8 +38,9 @@ class HBaseAgreement(RuleBasedStateMachine):
         self.regions = hbase_adapter.regions(self.table)
 
     def opened(self, name: str) -> WideColumnStore:
-        if name == "hbase":
-            return hbase_adapter.open_hbase(self.directory / name, self.table, now_ms=SWEPT_MS)
+        if name in SERVERS:
+            opener = hbase_adapter.open_hbase if name == "hbase" else hbase_adapter.open_direct
+            return opener(self.directory / name, self.table, now_ms=SWEPT_MS)
         return ADAPTERS[name].open(self.directory / name, self.table)
 
     @rule(batch=st.lists(mutations(), max_size=4))

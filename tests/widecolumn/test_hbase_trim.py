@@ -7,7 +7,6 @@ a compaction of some of the files, or lets a marker go early.
 import threading
 import time
 from collections.abc import Callable, Iterator
-from urllib.parse import urlsplit
 
 import happybase
 import hbase_adapter
@@ -15,7 +14,7 @@ import pytest
 from hbase_regions import Regions
 
 from feedstore.widecolumn import DeleteColumns, Put, Table, Trim
-from feedstore.widecolumn.hbase import HBaseCluster, HBaseStore
+from feedstore.widecolumn.hbase import Addresses, HBaseCluster, HBaseStore
 from feedstore.widecolumn.hbase.schema import definition
 from feedstore.widecolumn.hbase.tables import Tables
 
@@ -251,10 +250,10 @@ def test_a_scanner_that_is_open_meanwhile_changes_nothing(trimmed: Trimmed):
     rows = [trimmed.row[:8] + bytes([number]) for number in range(3)]
     trimmed.store.apply([Put([(row, trimmed.now - 1) for row in rows], COLUMNS)])
     trimmed.regions.flush()
-    gateway = urlsplit(hbase_adapter.made())
-    host, _, port = gateway.query.removeprefix("thrift1=").rpartition(":")
-    connection = happybase.Connection(host, int(port), timeout=60_000)
-    name = f"{gateway.path.strip('/')}:{trimmed.name}"
+    addresses = Addresses.parse(hbase_adapter.made())
+    [gateway, *_] = addresses.thrift1
+    connection = happybase.Connection(gateway.host, gateway.port, timeout=60_000)
+    name = f"{addresses.namespace}:{trimmed.name}"
     scan = connection.table(name).scan(row_start=rows[0], row_stop=rows[-1] + b"\0", batch_size=1)
     first = next(scan)
     trimmed.store.apply([Put([(row, trimmed.now) for row in rows], COLUMNS)])
