@@ -424,12 +424,15 @@ def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
 
 def _refuse_around(path: Path, config: Config) -> None:
     """Raises ConfigError if something else is inside the directory of a cluster: it would go with the cluster when that
-    is created again.
+    is created again. The same if two files are one: it would be migrated as what it is not.
     """
     directories = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
     files = {f"shard {number} of the follow store": each for number, each in enumerate(config.shard_files)}
     queue = {} if config.queue_file is None else {"the queue": config.queue_file}
     places = {what: each.resolve() for what, each in (directories | files | queue).items()}
+    for (one, ours), (other, theirs) in itertools.combinations(places.items(), 2):
+        if ours == theirs:
+            raise ConfigError(f"{path}: {one} and {other} are in one place ({ours}): give each its own")
     home = config.home.resolve()
     for what in directories:
         directory = places[what]

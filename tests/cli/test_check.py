@@ -121,10 +121,14 @@ WRONG: dict[str, tuple[Break, str, str]] = {
     "a cluster inside another": (_file("rocksdb:data/b", "rocksdb:data/a/b"), "configuration", "inside: give it"),
     "a cluster around everything": (_file("rocksdb:data/b", "rocksdb:data"), "configuration", "inside: give it"),
     "a cluster that is the home": (_file("rocksdb:data/b", "rocksdb:../home"), "configuration", "inside: give it"),
-    "the queue in the follow store": (_env("FEED_QUEUE_URL", "embedded:data/follows.db"), "places", "in one place"),
+    "the queue in the follow store": (
+        _env("FEED_QUEUE_URL", "embedded:data/follows.db"),
+        "configuration",
+        "in one place",
+    ),
     "a shard twice": (
         _env("FEED_FOLLOWS_SHARDS", '["sqlite:data/follows.db", "sqlite:data/follows.db"]'),
-        "places",
+        "configuration",
         "in one place",
     ),
     "a path that no file can have": (

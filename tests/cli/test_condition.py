@@ -142,6 +142,14 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
     ]
     rebuilding = replace(HEALTHY, clusters=cluster(watermark_ms=wiring.REBUILDING_MS, behind_ms=10**12))
     assert problems(rebuilding, None) == ["cluster b is being rebuilt"]
+    idle = replace(rebuilding, worker=None, has_worker=False, quiet=False, groups={**GROUPS, "expander": 3})
+    assert not [each for each in problems(idle, None) if "to do for" in each], "that is no age"
+    assert "rebuilt" in "\n".join(rendered("home", None, LastLook(0.0, rebuilding)))
+
+
+def test_a_problem_is_one_line():
+    said = problems(replace(HEALTHY, clusters=cluster(error="cluster b is damaged: size\n  of a file")), None)
+    assert said == ["cluster b is damaged: size of a file"]
 
 
 def test_a_screen_says_rates_and_what_needs_attention():

@@ -113,7 +113,7 @@ def worker_lock(home: Path) -> Iterator[int]:
         while not _locked(file, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
                 pid = _pid_in(file)
-                raise HomeBusyError(f"{home}: a worker holds this home already (pid {pid or 'unknown'})", pid)
+                raise HomeBusyError(f"{home}: a worker holds this home already (pid {_shown(pid)})", pid)
             time.sleep(0.01)
         os.ftruncate(file, 0)
         os.pwrite(file, b"%d\n" % os.getpid(), 0)
@@ -151,6 +151,15 @@ def worker_runs(home: Path) -> int | None:
         return None if _locked(file, fcntl.LOCK_SH) else _pid_in(file) or 0
     finally:
         os.close(file)
+
+
+def _shown(pid: int | None) -> str:
+    """Its writers inherit the lock of a worker: if it was killed and one of them hangs, they hold the home."""
+    if pid is None:
+        return "unknown"
+    if Path(f"/proc/{pid}").exists():
+        return str(pid)
+    return f"{pid}, which does not run here: if it has ended, its writers hang, pgrep -f writer- finds them"
 
 
 def _locked(file: int, how: int) -> bool:

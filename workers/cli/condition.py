@@ -176,7 +176,8 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
     """
     return [
         *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
-        *(state.error for state in condition.clusters.values() if state.error is not None),
+        # RocksDB's own words may have lines.
+        *(" ".join(state.error.split()) for state in condition.clusters.values() if state.error is not None),
         *_nothing_works(condition),
         *_nothing_reads(condition),
         *late(condition, most_ms),
@@ -212,7 +213,12 @@ def late(condition: Condition, most_ms: int | None) -> list[str]:
 def _nothing_works(condition: Condition) -> Iterator[str]:
     if condition.has_worker or condition.quiet:
         return
-    behind = [each.behind_ms for each in condition.clusters.values() if each.behind_ms is not None]
+    # That of a cluster that is being rebuilt is no time.
+    behind = [
+        each.behind_ms
+        for each in condition.clusters.values()
+        if each.behind_ms is not None and each.watermark_ms != wiring.REBUILDING_MS
+    ]
     # What left the outbox is no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
     if oldest_ms is not None and oldest_ms > WAITS_MS:

@@ -12,6 +12,7 @@ import click
 
 from feedstore.app.wiring import monotonic_s
 from feedstore.errors import NotNowError
+from workers.app import wiring
 from workers.cli.condition import ClusterStatus, Condition, look, problems
 from workers.cli.output import Heartbeat, ago, draw, is_screen, say
 from workers.cli.session import DURATION, REFUSED, Session, pass_session
@@ -161,6 +162,8 @@ def _number(rate: float | None) -> str:
 
 
 def _behind(state: ClusterStatus) -> str:
+    if state.watermark_ms == wiring.REBUILDING_MS:
+        return "rebuilt"
     return "unknown" if state.behind_ms is None else ago(state.behind_ms)
 
 
