@@ -296,9 +296,8 @@ def worker_with_writer_processes(
 
 def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
     """The loop that looks at the state of stores and queue. faults: as of `ClusterGauges`."""
-    looks = {"gauges": QueueGauges(ports, config).look}
-    for name in ports.replicas:
-        looks[f"gauges-{name}"] = ClusterGauges(ports, name, time.monotonic, faults=faults).look
+    clusters = [ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas]
+    looks = {"gauges": QueueGauges(ports, config).look} | {each.name: each.look for each in clusters}
     return [Every(name, look, LOOK_EVERY_S, time.monotonic, "gauges.unavailable") for name, look in looks.items()]
 
 
