@@ -27,6 +27,7 @@ from bench.stack import (
     trace,
     trim,
     visible,
+    watermarks,
     writers,
 )
 from bench.stack.servers import Servers
@@ -37,6 +38,7 @@ MEASUREMENTS: dict[str, Callable[[Servers, Context], list[Row]]] = {
     writers.NAME: writers.measure,
     writers.FANOUT_NAME: writers.measure_fanout,
     pages.NAME: pages.measure,
+    watermarks.NAME: watermarks.measure,
     serving.NAME: serving.measure,
     space.NAME: space.measure,
     storm.NAME: storm.measure,

@@ -195,8 +195,9 @@ class WideColumnStore(Protocol):
         """The visible columns of a row that sort strictly after `after` (None: from the first), in order, at most
         `limit`.
 
-        One round trip, and its cost does not depend on how much of the row lies before `after`. A row that was never
-        written is an empty row. `limit` is 1..MAX_LIMIT, else RefusedError.
+        One round trip, and its cost does not depend on how many visible columns lie before `after`. What was removed
+        there may cost as much as if it were read, until it is compacted away. A row that was never written is an empty
+        row. `limit` is 1..MAX_LIMIT, else RefusedError.
 
         deadline_s: of `time.monotonic`; a store on servers gives up when it passes. A store in files ignores it.
 

@@ -1,15 +1,19 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
-Twelve kinds of rows, named by their first byte:
+Thirteen kinds of rows, named by their first byte:
 - ticks: one cell for each pair of a partition of the topic that is written and one of the topic that ticks start in;
   its timestamp is the settled time that has come through.
 - put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. What is
-  parked (since, id) does so until it is lifted. Both are in one row, parked ones behind the holds, ordered by
-  `since`: one becomes the other now and then, and a look at the row sees one of them at least.
+  parked (since, id) does so until it is lifted. What is parked is in a row of its own, ordered by `since`; it may
+  become a hold, so a look reads it first, and sees one of them at least.
 - refills: the holds of unfollows that wait for the refills that they asked for, as above. They are apart because they
   come in a stream, each before the one ahead of it has ended: they do not prolong each other.
 - fanouts: the holds of fanouts that are done in ranges of followers, each for the ranges that were published at once.
   They are apart for the same reason.
+- bounds: a time before which all holds have passed, one before which no hold ends that is still to be noted, and the
+  rows of holds that there are. A hold is in the row of its kind and of the day on which it ends. It stays there when it
+  has passed, and goes with its row once no look reads that: HBase walks over every column that was removed, for days,
+  and over none that is there and sorts before what is read.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
 - sent back: which actions were sent back to the expander because deliveries of them came too late, and a time: what was
   read before it needs no sending back any more.
@@ -19,14 +23,14 @@ Twelve kinds of rows, named by their first byte:
   what is noted here: a cluster that was put back from a copy then says that it is older than its group.
 - covered: positions like those of `applied`, as they were when the witnesses got their number: a table whose witnesses
   have that number has everything before them.
-- times: which rows of ticks, of holds and of when it was made are in use: all of them have new ones after the clock of
-  the follow store was ahead. Versions of cells never go back, so the old ones are left.
+- times: which rows of ticks, of holds, of bounds and of when it was made are in use: all of them have new ones after
+  the clock of the follow store was ahead. Versions of cells never go back, so the old ones are left.
 - witness: the number that every witness of the tables that are read must have reached.
 """
 
 import itertools
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, WideColumnStore
@@ -39,7 +43,7 @@ _TICK = struct.Struct(">IIII")
 _HOLD = struct.Struct(">QQ")
 _PART = struct.Struct(">QII")
 _SENT_BACK = struct.Struct(">QQ")
-_TICKS, _PUT_OFF, _REFILLS, _FANOUTS, _MADE = b"t", b"h", b"r", b"d", b"m"
+_TICKS, _PUT_OFF, _REFILLS, _FANOUTS, _MADE, _BOUNDS = b"t", b"h", b"r", b"d", b"m", b"b"
 """The first bytes of rows of times."""
 _HOLDS = (_PUT_OFF, _REFILLS, _FANOUTS)
 """Those of holds, in the order of `_Held`."""
@@ -52,9 +56,17 @@ _POSITION = struct.Struct(">QQ")
 _WITNESS = _ROW(b"c", 0)
 _FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
 """The rows of notes that are of use for a while only. Their columns begin with the time to which they belong."""
+_DAY_MS = 86_400_000
+_DAYS = 2**32
+"""In the number of a row: that of its times, and that of its day, from 1. What is parked is in the row of day 0, with
+the holds that earlier versions noted.
+"""
+_PASSED, _CLOSED = (0, 0), (0, 1)
+"""The columns of bounds: before these times all holds have passed, and no hold ends that is still to be noted. A day on
+which holds of a kind end has a column of the kind, from 1, and the day.
+"""
 _PARKED = 2**63
 """A parked note has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
-_MAX_HOLDS_DROPPED = 10_000
 _READ_AT_ONCE = 1_000
 _SENT_BACK_AT_ONCE = 16
 """More notes than one action has, but for those of others with the same half of an identity."""
@@ -87,8 +99,20 @@ def settled_through(ticks: Sequence[Cell]) -> int | None:
     return min(times) if times and len(times) == len(wanted) else None
 
 
+class _Bounds(NamedTuple):
+    """All holds that end before `passed_ms` have passed; none that ends before `closed_ms` is noted any more. days: the
+    rows of holds, by kind and day.
+    """
+
+    passed_ms: int
+    closed_ms: int
+    days: Sequence[tuple[bytes, int]]
+
+
 class _Held(NamedTuple):
-    """The columns of all holds: of what is put off, with at least the first that is parked; of refills; of fanouts."""
+    """The columns of holds that may not have passed: of what is put off, with at least the first that is parked; of
+    refills; of fanouts.
+    """
 
     put_off: list[bytes]
     refills: list[bytes]
@@ -96,7 +120,7 @@ class _Held(NamedTuple):
 
 
 def _watermark(settled: int, held: _Held) -> int:
-    return min([settled, *(since for standing in _standing(settled, held) for _, since in standing)])
+    return min([settled, *(since for holds in _standing(settled, held) for _, since in holds)])
 
 
 def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
@@ -131,7 +155,7 @@ def _times(column: bytes) -> tuple[int, int]:
 class State(NamedTuple):
     """watermark: None if it is unknown. settled: what the ticks alone would say. heard: the newest tick that has
     come through each place, those of earlier numbers of partitions included. put_off, refills, fanouts, parked: the
-    `since` of each hold, in no order; of what is parked those of one look.
+    `since` of each hold that keeps the watermark back, in no order; of what is parked those of one look.
     """
 
     watermark: int | None
@@ -143,15 +167,12 @@ class State(NamedTuple):
     parked: Sequence[int]
 
 
-def _by_kind(held: _Held) -> tuple[list[int], list[int], list[int], list[int]]:
+def _by_kind(settled: int, held: _Held) -> tuple[list[int], list[int], list[int], list[int]]:
     """The commit times of actions that hold the watermark back: put off, refills, fanouts, and parked."""
-    times = [_times(column) for column in held.put_off]
-    return (
-        [since for until, since in times if until < _PARKED],
-        [_times(column)[1] for column in held.refills],
-        [_times(column)[1] for column in held.fanouts],
-        [since for until, since in times if until >= _PARKED],
-    )
+    put_off, *apart = _standing(settled, held)
+    refills, fanouts = ([since for _, since in holds] for holds in apart)
+    parked = [_times(column)[1] for column in held.put_off if _is_parked(column)]
+    return [since for until, since in put_off if until < _PARKED], refills, fanouts, parked
 
 
 class Progress:
@@ -181,21 +202,24 @@ class Progress:
         ticks = self._store.cells(self._row(_TICKS))
         settled, held = settled_through(ticks), self._held()
         heard = [(Through(*_TICK.unpack(cell.column)), cell.timestamp) for cell in ticks]
-        return State(None if settled is None else _watermark(settled, held), settled, heard, *_by_kind(held))
+        watermark = None if settled is None else _watermark(settled, held)
+        return State(watermark, settled, heard, *_by_kind(settled or 0, held))
 
     def advance(self, settled: Mapping[Through, int]) -> None:
-        """Notes the settled times that have come through some partitions, and drops the holds that all ticks have
-        passed.
-        """
+        """Notes the settled times that have come through some partitions, and the holds that all ticks have passed."""
         row = self._row(_TICKS)
         self._store.apply([Put([(row, ms)], [_TICK.pack(*through)]) for through, ms in settled.items()])
         slowest = settled_through(self._store.cells(row))
         if slowest is None:
             return
-        held = self._held()
-        for kind, columns, standing in zip(_HOLDS, held, _standing(slowest, held), strict=True):
-            passed = [Cell(column, times[0]) for column in columns if (times := _times(column)) not in standing]
-            self._drop(self._row(kind), passed[:_MAX_HOLDS_DROPPED])
+        bounds = self._bounds()
+        held = self._held(bounds)
+        if not any(held):
+            return
+        # What is noted from now on ends after a bound that was read before the holds: none has been overlooked.
+        ends = (until for holds in _standing(slowest, held) for until, _ in holds)
+        noted = {_PASSED: min(bounds.closed_ms, *ends, slowest), _CLOSED: slowest}
+        self._store.apply([Put([(self._row(_BOUNDS), 1 + ms)], [_POSITION.pack(*key)]) for key, ms in noted.items()])
 
     def hold(self, holds: Iterable[tuple[int, int]]) -> None:
         """Notes holds (since_ms, until_ms): durable before the message that causes them is committed. One that begins
@@ -212,8 +236,25 @@ class Progress:
         self._note(_FANOUTS, holds)
 
     def _note(self, kind: bytes, holds: Iterable[tuple[int, int]]) -> None:
-        row = self._row(kind)
-        self._store.apply([Put([(row, until)], [_HOLD.pack(until, min(since, until))]) for since, until in holds])
+        """One that ends before the bound of what is still noted, because its message was parked, ends there: what may
+        prolong it does so then. The bound is read when the hold is durable: it may have been raised meanwhile.
+        """
+        left = list(holds)
+        closed_ms = 0
+        while left:
+            noted = [(min(since, until), max(until, closed_ms)) for since, until in left]
+            self._store.apply(
+                [
+                    mutation
+                    for since, until in noted
+                    for mutation in (
+                        Put([(self._row(_BOUNDS), 1)], [_of_day(kind, _day(until))]),
+                        Put([(self._row(kind, _day(until)), until)], [_HOLD.pack(until, since)]),
+                    )
+                ]
+            )
+            closed_ms = self._bounds().closed_ms
+            left = [(since, until) for since, until in noted if until < closed_ms]
 
     def park(self, parked: Iterable[tuple[int, int]]) -> None:
         """Notes what is parked (since_ms, id): durable before the message counts as done. Each keeps the watermark at
@@ -236,9 +277,7 @@ class Progress:
         """All that was parked is gone: nothing of it lands any more, and something else holds the watermark instead.
         now_ms: as of `lift`.
         """
-        after = _HOLD.pack(_PARKED, 0)
-        while page := self._store.read(self._row(_PUT_OFF), after, _READ_AT_ONCE):
-            after = page[-1]
+        for page in self._pages(self._row(_PUT_OFF), _before(_PARKED)):
             self.lift([(until - _PARKED, number) for until, number in map(_HOLD.unpack, page)], now_ms)
 
     def partitions(self) -> int:
@@ -279,12 +318,19 @@ class Progress:
 
     def forget(self, before_ms: int) -> None:
         """Drops the notes on parts of purges, and on what was sent back, that are older than a time: when no part, and
-        nothing that is late, can arrive any more.
+        nothing that is late, can arrive any more. Of holds it drops those of days that no look reads any more.
         """
         for start, stop in _FORGOTTEN:
             for row, columns in self._store.scan(start, stop):
                 times = [(column, int.from_bytes(column[:8])) for column in columns]
                 self._drop(row, [Cell(column, ms) for column, ms in times if ms < before_ms])
+        bounds = self._bounds()
+        for kind, day in bounds.days:
+            if day * _DAY_MS <= bounds.passed_ms:
+                row = self._row(kind, day)
+                for page in self._pages(row, None):
+                    self._drop(row, [Cell(column, _times(column)[0]) for column in page])
+                self._drop(self._row(_BOUNDS), [Cell(_of_day(kind, day), 1)])
 
     def made(self, at_ms: int) -> None:
         """Notes that the cluster was created again: what was read before a time may lack markers that are gone with the
@@ -357,18 +403,19 @@ class Progress:
         Interrupted, it has changed nothing; do it again. Raises UnavailableError.
         """
         ticks, made = self._store.cells(self._row(_TICKS)), self._store.cells(self._row(_MADE))
-        put_off = [_HOLD.unpack(column) for column in self._all(_PUT_OFF)]
-        holds = [each for each in put_off if each[0] < _PARKED]
-        apart = {kind: [_HOLD.unpack(column) for column in self._all(kind)] for kind in (_REFILLS, _FANOUTS)}
-        all_holds = itertools.chain(holds, *apart.values())
-        latest = [*(cell.timestamp for cell in (*ticks, *made)), *itertools.chain.from_iterable(all_holds)]
+        parked = [
+            _HOLD.unpack(column) for page in self._pages(self._row(_PUT_OFF), _before(_PARKED)) for column in page
+        ]
+        holds = [[_HOLD.unpack(column) for column in columns if not _is_parked(column)] for columns in self._held()]
+        of_holds = itertools.chain.from_iterable(itertools.chain.from_iterable(holds))
+        latest = [*(cell.timestamp for cell in (*ticks, *made)), *of_holds]
         if max(latest, default=0) <= to_ms:
             return False
         self._times = 1 + self._times_in_use()
         try:
-            for kind, some in {_PUT_OFF: holds, **apart}.items():
+            for kind, some in zip(_HOLDS, holds, strict=True):
                 self._note(kind, {(min(since, to_ms), min(until, to_ms)) for until, since in some})
-            self.park((until - _PARKED, number) for until, number in put_off if until >= _PARKED)
+            self.park((until - _PARKED, number) for until, number in parked)
             row = self._row(_TICKS)
             self._store.apply(
                 [Put([(row, each.timestamp)], [each.column]) for each in ticks if each.timestamp <= to_ms]
@@ -381,8 +428,8 @@ class Progress:
             raise
         return True
 
-    def _row(self, kind: bytes) -> bytes:
-        return _ROW(kind, self._times_in_use())
+    def _row(self, kind: bytes, day: int = 0) -> bytes:
+        return _ROW(kind, day * _DAYS + self._times_in_use())
 
     def _times_in_use(self) -> int:
         """Looked up once, but for the watermark: no process writes a cluster while it changes."""
@@ -390,31 +437,42 @@ class Progress:
             self._times = max((cell.timestamp for cell in self._store.cells(_TIMES)), default=0)
         return self._times
 
-    def _all(self, kind: bytes) -> list[bytes]:
-        found: list[bytes] = []
-        row = self._row(kind)
-        while page := self._store.read(row, found[-1] if found else None, _READ_AT_ONCE):
-            found += page
-        return found
+    def _pages(self, row: bytes, after: bytes | None) -> Iterator[list[bytes]]:
+        while page := self._store.read(row, after, _READ_AT_ONCE):
+            yield page
+            after = page[-1]
 
     def _positions(self, row: bytes) -> dict[tuple[int, int], int]:
         return {_POSITION.unpack(cell.column): cell.timestamp - 1 for cell in self._store.cells(row)}
 
-    def _held(self) -> _Held:
-        # What is put off first: its hold goes once one for its refill, or its ranges, has been noted.
-        put_off = self._put_off()
-        return _Held(put_off, self._all(_REFILLS), self._all(_FANOUTS))
+    def _bounds(self) -> _Bounds:
+        noted = {_POSITION.unpack(cell.column): cell.timestamp - 1 for cell in self._store.cells(self._row(_BOUNDS))}
+        passed_ms, closed_ms = noted.pop(_PASSED, 0), noted.pop(_CLOSED, 0)
+        return _Bounds(passed_ms, closed_ms, [(_HOLDS[kind - 1], day) for kind, day in sorted(noted)])
 
-    def _put_off(self) -> list[bytes]:
-        """The columns of all holds, and at least the first of what is parked; of up to _READ_AT_ONCE holds in one look
-        at the row.
+    def _held(self, bounds: _Bounds | None = None) -> _Held:
+        # The bounds first: from then on, what is noted is not below them, and of a day that the caller need not know.
+        passed_ms, _, days = bounds or self._bounds()
+        after = _before(passed_ms)
+        # What is put off first: its hold passes once one for its refill, or its ranges, has been noted. What is parked
+        # before that: it may become a hold.
+        found = {_PUT_OFF: self._put_off(after), _REFILLS: [], _FANOUTS: []}
+        rows = [(_REFILLS, 0), (_FANOUTS, 0), *((kind, day) for kind, day in days if day >= _day(passed_ms))]
+        for kind, day in sorted(rows, key=lambda row: _HOLDS.index(row[0])):
+            for page in self._pages(self._row(kind, day), after):
+                found[kind] += page
+        return _Held(*found.values())
+
+    def _put_off(self, after: bytes) -> list[bytes]:
+        """The columns of all holds that have no day, and at least the first of what is parked; of up to _READ_AT_ONCE
+        holds in one look at the row.
         """
         found: list[bytes] = []
-        while True:
-            page = self._store.read(self._row(_PUT_OFF), found[-1] if found else None, _READ_AT_ONCE)
+        for page in self._pages(self._row(_PUT_OFF), after):
             found += page
-            if len(page) < _READ_AT_ONCE or _HOLD.unpack(page[-1])[0] >= _PARKED:
-                return found
+            if len(page) < _READ_AT_ONCE or _is_parked(page[-1]):
+                break
+        return found
 
     def _drop(self, row: bytes, cells: Sequence[Cell]) -> None:
         self._store.apply([DeleteColumns([(row, cell.timestamp)], [cell.column]) for cell in cells])
@@ -428,6 +486,25 @@ def _sent_back(identity: bytes) -> tuple[bytes, int]:
 
 def _positions(row: bytes, positions: Mapping[tuple[int, int], int]) -> list[Put]:
     return [Put([(row, 1 + offset)], [_POSITION.pack(*key)]) for key, offset in positions.items()]
+
+
+def _day(until: int) -> int:
+    return 1 + until // _DAY_MS
+
+
+def _of_day(kind: bytes, day: int) -> bytes:
+    """The column of a row of holds, in the bounds."""
+    return _POSITION.pack(1 + _HOLDS.index(kind), day)
+
+
+def _before(until: int) -> bytes:
+    """What sorts behind all holds that end before a time, and before all others."""
+    return _HOLD.pack(max(0, until - 1), 2**64 - 1)
+
+
+def _is_parked(column: bytes) -> bool:
+    until: int = _HOLD.unpack(column)[0]
+    return until >= _PARKED
 
 
 def _parked(since: int, number: int) -> bytes:

@@ -2,13 +2,17 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from feedstore.widecolumn import Mutation, UnavailableError
 from feedstore.widecolumn.progress import Progress, Through, progress_table
 from tests.widecolumn.memory_store import MemoryStore
 
+DAY_MS = 86_400_000
 Holds = Callable[[Progress, Iterable[tuple[int, int]]], None]
 IN_STREAMS = pytest.mark.parametrize("hold", [Progress.hold_for_refills, Progress.hold_for_fanouts])
 """Holds that do not prolong each other."""
@@ -172,6 +176,159 @@ def test_rule_10_what_was_put_off_twice_is_held_until_the_second_time(progress: 
         assert progress.watermark() == 1_500
     advance(progress, 8_001)
     assert progress.watermark() == 8_001
+
+
+class Asked(MemoryStore):
+    """versions: how many its reads of rows came to, visible or not: what they cost HBase, but for what is visible and
+    sorts before them. meanwhile: what other processes do before each of the next writes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(progress_table(purge_window_ms=10**9))
+        self.versions = 0
+        self.meanwhile: list[Callable[[], object]] = []
+
+    def apply(self, batch: Sequence[Mutation]) -> None:
+        if self.meanwhile:
+            self.meanwhile.pop(0)()
+        super().apply(batch)
+
+    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
+        shown = {each.column for each in self.cells(row)}
+        skipped = {column for column in shown if after is not None and column <= after}
+        self.versions += sum(each.column not in skipped for each in self._rows.get(row, ()))
+        return super().read(row, after, limit, deadline_s)
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked()
+
+
+@pytest.mark.parametrize("hold", [Progress.hold, Progress.hold_for_refills, Progress.hold_for_fanouts])
+def test_rule_10_what_a_look_costs_does_not_depend_on_the_holds_that_have_passed(asked: Asked, hold: Holds):
+    """HBase walks over all that was removed, for as long as it keeps delete markers."""
+    progress = Progress(asked)
+    began = 5 * DAY_MS - 50_000
+    for ms in range(began, began + 100_000, 100):
+        hold(progress, [(ms, ms + 300)])
+        advance(progress, ms + 301)
+    for process in progress, Progress(asked):  # also one that has just begun
+        asked.versions = 0
+        assert process.watermark() == began + 100_201
+        assert process.state().settled == began + 100_201
+        assert asked.versions < 20
+    progress.forget(before_ms=began + 100_000)
+    asked.versions = 0
+    advance(progress, began + 100_301)
+    assert progress.watermark() == began + 100_301
+    assert asked.versions < 20
+
+
+def test_holds_of_days_that_no_look_reads_are_forgotten(progress: Progress, store: MemoryStore):
+    for day in range(1, 6):
+        progress.hold_for_refills([(day * DAY_MS, day * DAY_MS + 2), (day * DAY_MS + 1, day * DAY_MS + 3)])
+        advance(progress, day * DAY_MS + 10)
+    assert sum(row[:1] == b"r" for row, _ in store.scan()) == 5
+    progress.forget(before_ms=1)
+    assert sum(row[:1] == b"r" for row, _ in store.scan()) == 2, "of the last, and of the one that may still be read"
+    assert progress.watermark() == 5 * DAY_MS + 10
+
+
+@pytest.mark.parametrize("hold", [Progress.hold, Progress.hold_for_refills, Progress.hold_for_fanouts])
+def test_rule_10_a_hold_that_is_noted_late_counts_if_what_it_waits_for_is_parked(asked: Asked, hold: Holds):
+    """Its own message was parked; other processes advance just before it is durable."""
+    progress, other = Progress(asked), Progress(asked)
+    pass_through(other, 5_000, 6_000)
+    progress.park([(1_500, 3)])
+    asked.meanwhile = [lambda: pass_through(other, 10_000, 11_000, 12_000)]
+    hold(progress, [(1_000, 2_000)])
+    assert progress.watermark() == 1_000
+    progress.lift([(1_500, 3)], 12_000)
+    advance(progress, 13_000)
+    assert progress.watermark() == 13_000
+
+
+def test_rule_10_a_hold_that_is_noted_while_another_process_advances_is_not_passed_over(asked: Asked):
+    """It is noted when that process has read the holds, and before it notes which have passed."""
+    progress, other = Progress(asked), Progress(asked)
+    pass_through(other, 5_000, 6_000)
+    progress.park([(6_200, 1)])
+    other.hold_for_refills([(6_000, 6_100)])
+    asked.meanwhile = [int, lambda: progress.hold_for_fanouts([(6_100, 6_600)])]
+    advance(other, 7_000)
+    assert not asked.meanwhile
+    for ms in (7_000, 8_000):
+        assert progress.watermark() == 6_100
+        advance(other, ms)
+
+
+def pass_through(progress: Progress, *times: int) -> None:
+    """Holds that pass: the bound of what is noted follows."""
+    for ms in times:
+        progress.hold([(ms, ms)])
+        advance(progress, ms + 1)
+
+
+class Hold(NamedTuple):
+    until: int
+    since: int
+    kind: int
+
+
+def standing(holds: set[Hold], parked: set[int], settled: int) -> set[Hold]:
+    """The holds that keep the watermark back, by their definition: taken one by one until no other one does."""
+    found: set[Hold] = set()
+
+    def stays(each: Hold) -> bool:
+        later = [other.since for other in found if other > each and 0 in (each.kind, other.kind)]
+        return each.until >= settled or any(since <= each.until for since in (*parked, *later))
+
+    while more := {each for each in holds - found if stays(each)}:
+        found |= more
+    return found
+
+
+@given(data=st.data())
+def test_rule_10_a_look_finds_every_hold_that_keeps_the_watermark_back(data: st.DataObject):
+    store = MemoryStore(progress_table(purge_window_ms=10**9))
+    writers = [Progress(store), Progress(store)]
+    holds: set[Hold] = set()  # without those that have passed
+    noted: set[Hold] = set()
+    parked: set[int] = set()
+    settled = 1_000_000
+    advance(writers[0], settled)
+    ahead, back = st.sampled_from([0, 1, 500, 70_000, 150_000]), st.sampled_from([0, 1, 700, 90_000, 200_000, 700_000])
+    for _ in range(data.draw(st.integers(4, 16))):
+        writer = data.draw(st.sampled_from(writers))
+        match data.draw(st.sampled_from(["hold", "hold", "hold", "park", "lift", "advance", "advance"])):
+            case "hold":
+                until = settled + data.draw(ahead)
+                each = Hold(until, until - data.draw(back), data.draw(st.integers(0, 2)))
+                note = (writer.hold, writer.hold_for_refills, writer.hold_for_fanouts)[each.kind]
+                note([(each.since, each.until)])
+                holds.add(each)
+                noted.add(each)
+            case "park":
+                since = settled - data.draw(back)
+                writer.park([(since, since)])
+                parked.add(since)
+            case "lift" if parked:
+                since = data.draw(st.sampled_from(sorted(parked)))
+                writer.lift([(since, since)], settled)
+                parked.remove(since)
+            case "lift" | "advance":
+                settled += data.draw(ahead)
+                advance(writer, settled)
+                holds &= standing(holds, parked, settled)  # what has passed is dropped
+        expected = min([settled, *parked, *(each.since for each in standing(holds, parked, settled))])
+        # One that has just passed may count once more, for what is parked that is older.
+        at_least = min([settled, *parked, *(each.since for each in standing(noted, parked, settled))])
+        assert at_least <= (Progress(store).watermark() or 0) <= expected
+    for since in sorted(parked):
+        writers[0].lift([(since, since)], settled)
+    advance(writers[1], settled + 200_000)
+    assert Progress(store).watermark() == settled + 200_000
 
 
 @IN_STREAMS
@@ -338,7 +495,8 @@ def test_what_was_sent_back_is_forgotten_once_it_is_old(progress: Progress, stor
     progress.forget(before_ms=200)
     assert not progress.sent_back_after(b"1" * 16, 1)
     assert progress.sent_back_after(b"2" * 16, 1)
-    assert len(list(store.scan())) == 2
+    assert progress.watermark() is None
+    assert [row[:1] for row, _ in store.scan()] == [b"b", b"h", b"s"]
 
 
 def test_a_cluster_that_was_never_made_anew_was_made_before_everything(progress: Progress, store: MemoryStore):

@@ -239,7 +239,8 @@ class Writer:
         self._queue.publish(ACTIONS, [encode_action(task) for task in tasks])
         # A tick later than this time follows the tasks that were just published.
         until_ms = self._follows.now()
-        self._progress.hold((action.committed_ms, until_ms) for action in back)
+        # One hold for all: they end together.
+        self._progress.hold([(min(action.committed_ms for action in back), until_ms)])
         # Noted last: from now on nothing else holds the watermark back for the deliveries that are dropped.
         self._progress.note_sent_back(map(_identity, back), late_before_ms)
         self._meter.add(metrics.SENT_BACK, len(back), self._cluster)
