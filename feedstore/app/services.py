@@ -12,7 +12,7 @@ from feedstore.boards.service import BoardService
 from feedstore.catalog.settings import PINS
 from feedstore.following.service import FeedService
 from feedstore.follows.pin_source import FollowStorePins, PinSource
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.race import Replicas
 from feedstore.replicas.replica import Replica

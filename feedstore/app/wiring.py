@@ -14,7 +14,7 @@ from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS, feed_table, trusted_watermark
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.race import Replicas, ReplicaSource, TracedReplicas

@@ -4,7 +4,7 @@ import msgspec
 
 from feedstore.domain import Edge, Pin, check_id
 from feedstore.following import FEEDS, columns, row_key
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.replicas.race import Replicas
 
 

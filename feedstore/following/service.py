@@ -43,7 +43,8 @@ from feedstore.following.presence import Presence, presence
 from feedstore.following.refills import Refills
 from feedstore.following.relations import FollowersPage, FollowingPage, Relations
 from feedstore.follows.pin_source import PinSource
-from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from feedstore.follows.port import ActionRefusedError, Request
+from feedstore.follows.store import FollowStore
 from feedstore.replicas.breaker import State
 from feedstore.replicas.health import ReadCounters
 from feedstore.replicas.race import Replicas

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple
 from feedstore.domain import RESERVED_FROM
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
-from feedstore.follows.port import Backlog, FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
+from feedstore.follows.port import Backlog, FollowStoreUnavailableError, RecordCounts, refuse_version
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -44,8 +44,8 @@ from feedstore.follows.shard import (
     outbox_rows,
     reaching,
 )
-from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.follows.sqlite_files import USE, migrate, migrations, version_of
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
@@ -87,7 +87,7 @@ def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tr
         for shard in shards:
             shard.close()
         raise
-    return ShardedFollowStore(shards, meter=meter, tracer=tracer)
+    return FollowStore(shards, meter=meter, tracer=tracer)
 
 
 def stamped_ms(paths: Sequence[Path]) -> int:

@@ -24,8 +24,9 @@ from feedstore.follows import mysql
 from feedstore.follows.mysql import schema, statements
 from feedstore.follows.mysql import shard as mysql_shard
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, Reply
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
+from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
+from feedstore.follows.store import FollowStore
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("mysql"), pytest.mark.usefixtures("mariadb")]
 

@@ -8,7 +8,8 @@ from typing import TypeVar, assert_never
 from feedstore.clocks import STEP_MAX_MS
 from feedstore.domain import PinSaved, RecordedAction, Unfollowed
 from feedstore.following import FEEDS, Limits, entries_of, mutations, row_key
-from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.follows.port import MAX_PAGE
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Tracer, Value
 from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
