@@ -20,6 +20,7 @@ from typing import Final, TypeVar, assert_never
 
 import msgspec
 
+from feedstore.background import Background
 from feedstore.domain import (
     MAX_ID,
     Action,
@@ -76,7 +77,7 @@ from feedstore.follows.shard import (
     Wanted,
     reaching,
 )
-from feedstore.follows.watched import Background, Shards, boot_s
+from feedstore.follows.watched import Shards, boot_s
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.tracing import UNTRACED, Context, Tracer
 
