@@ -15,6 +15,7 @@ from zlib import crc32
 import structlog
 
 from feedstore.background import Background, BackgroundLook
+from feedstore.clocks import APART_MAX_MS
 from feedstore.follows import metrics
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.shard import Shard
@@ -35,9 +36,6 @@ DRIFT: Final = 0.001
 """How much faster or slower than a shard's clock this machine's may go. Clocks that are kept in time stay within half
 of it.
 """
-
-JUMP_MS: Final = 120_000
-"""A clock that is further ahead than this of what it showed last, and of what passed since, has jumped."""
 
 _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
@@ -171,7 +169,7 @@ class Watched:
             self._failed(error)
             return False
         before, heard = self._heard, _Heard(shard_ms, asked_s, self._clock())
-        if before is not None and shard_ms > (expected_ms := self._extrapolated(before)[1]) + JUMP_MS:
+        if before is not None and shard_ms > (expected_ms := self._extrapolated(before)[1]) + APART_MAX_MS:
             _log.error("follows.clock_jumped", shard=self._number, ahead_ms=shard_ms - expected_ms)
         self._heard = heard
         self._answered()

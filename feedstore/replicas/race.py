@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from feedstore.clocks import behind_ms
 from feedstore.replicas.attempts import InPlace, Reads
 from feedstore.replicas.choice import ReplicaStatus
 from feedstore.replicas.contest import Contest
@@ -12,7 +13,6 @@ from feedstore.replicas.health import ReadCounters
 from feedstore.replicas.replica import Replica
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.behind import behind_ms
 
 
 class DeadlineExceededError(UnavailableError):
