@@ -14,8 +14,7 @@ from feedstore.following.service import FeedService
 from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
-from feedstore.replicas.race import Replicas
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas
 from feedstore.tracing import UNTRACED, Tracer
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from feedstore.follows import sqlite
 from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
-from feedstore.replicas.race import Replicas, ReplicaSource, TracedReplicas
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource, TracedReplicas
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, Cluster, DamagedError, Table, UnavailableError

@@ -34,7 +34,7 @@ from feedstore.http.problems import ProblemError
 from feedstore.http.queues import GroupState, Letter, Queues, QueuesUnavailableError
 from feedstore.http.wire import Nothing
 from feedstore.metering.plots import Drawn, Hour, PlotsUnavailableError, Series
-from feedstore.replicas.race import DeadlineExceededError
+from feedstore.replicas.replicas import DeadlineExceededError
 from feedstore.widecolumn import UnavailableError
 
 SITE: Final = Path(__file__).with_name("site")

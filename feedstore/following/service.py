@@ -47,7 +47,7 @@ from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.follows.store import FollowStore
 from feedstore.replicas.breaker import State
 from feedstore.replicas.health import ReadCounters
-from feedstore.replicas.race import Replicas
+from feedstore.replicas.replicas import Replicas
 
 MORE_READS_MAX = 2
 """How many further pages a page of pins reads at most in place of pins that are deleted."""

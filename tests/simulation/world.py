@@ -40,7 +40,7 @@ from feedstore.domain import (
 from feedstore.following import FEEDS, Limits, feed_table
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.follows.store import FollowStore
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Table, WideColumnStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
 from tests.queue.memory_queue import MemoryDeadLetters

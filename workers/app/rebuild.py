@@ -14,7 +14,7 @@ from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import replica
 from feedstore.follows.store import FollowStore
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
 from workers.following.applied import note_all

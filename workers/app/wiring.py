@@ -17,7 +17,7 @@ from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS, Limits
 from feedstore.metering import Counting
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from feedstore.widecolumn.metered import Metered

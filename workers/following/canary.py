@@ -18,7 +18,7 @@ from feedstore.following.witnesses import PARTS
 from feedstore.follows.port import Request
 from feedstore.follows.store import FollowStore
 from feedstore.metering import Meter
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from workers.following import metrics
 
 _log = structlog.get_logger()
