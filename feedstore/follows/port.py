@@ -42,15 +42,6 @@ class OutdatedStoreError(FollowStoreUnavailableError, MisconfiguredError):
     """A database has the tables of an earlier version: migrate them."""
 
 
-def refuse_version(where: object, version: int, latest: int) -> None:
-    """Raises FollowStoreUnavailableError unless the tables of a database are of this program's version."""
-    said = f"{where}: its tables have version {version}, this program needs {latest}"
-    if version < latest:
-        raise OutdatedStoreError(f"{said}: migrate it")
-    if version > latest:
-        raise FollowStoreUnavailableError(f"{said}: update the program")
-
-
 class ActionRefusedError(FollowStoreError, NeverError):
     """Never: this action contradicts what is stored. `reason` is a stable word, the message is for people.
 

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.sqlite import Clock, SQLiteShard
-from feedstore.follows.sqlite_files import migrations
 from feedstore.follows.store import FollowStore
+from feedstore.follows.versions import migrations
 from feedstore.sqlite_file import Change, Last, Result, SqliteFile
 
 
@@ -76,7 +76,7 @@ def _empty_image() -> bytes:
     try:
         # Small pages: most simulations write a few rows into each table.
         connection.execute("PRAGMA page_size = 1024")
-        for _, script in migrations():
+        for _, script in migrations("sqlite"):
             connection.executescript(script)
         return connection.serialize()
     finally:

@@ -17,10 +17,11 @@ from follow_places import NOW, FakeClock
 
 from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
-from feedstore.follows import sqlite, sqlite_files
+from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.sqlite import SQLiteShard
 from feedstore.follows.store import FollowStore
+from feedstore.follows.versions import migrations
 from feedstore.follows.watched import mix
 
 
@@ -74,7 +75,7 @@ def test_a_file_of_a_newer_program_is_refused(path: Path):
 
 
 def test_migrations_are_numbered_without_gaps():
-    assert [version for version, _ in sqlite_files.migrations()] == list(range(1, len(sqlite_files.migrations()) + 1))
+    assert [version for version, _ in migrations("sqlite")] == list(range(1, len(migrations("sqlite")) + 1))
 
 
 def test_rows_of_before_hold_one_action_each(path: Path):
