@@ -25,7 +25,8 @@ from feedstore.boards import BoardCrowdedError, Boards, Move, Place, ReorderRefu
 from feedstore.clocks import machine_ms
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore, Request, actions_in
+from feedstore.follows.port import Request, actions_in
+from feedstore.follows.store import FollowStore
 from workers.boards import Respacing
 
 BOARD = 9

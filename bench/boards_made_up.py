@@ -16,7 +16,8 @@ from feedstore.app.wiring import wall_ms
 from feedstore.boards import SPACING, Boards
 from feedstore.domain import RespaceAsked
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore, actions_in
+from feedstore.follows.port import actions_in
+from feedstore.follows.store import FollowStore
 from workers.boards import Respacing
 
 OWNER: Final = 7

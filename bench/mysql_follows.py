@@ -17,7 +17,8 @@ from urllib.parse import urlsplit, urlunsplit
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, user
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
-from feedstore.follows.port import FollowStore, Merged, Request
+from feedstore.follows.port import Merged, Request
+from feedstore.follows.store import FollowStore
 
 CREATED_MS = 1_700_000_000_000
 

@@ -16,10 +16,10 @@ from feedstore.app.wiring import create_cluster, wall_ms
 from feedstore.domain import PinSaved, RecordedAction
 from feedstore.following import FEEDS, mutations
 from feedstore.following.pages import FeedPages
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from feedstore.replicas.attempts import InPlace
-from feedstore.replicas.race import Replicas, ReplicaSource
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource
 from feedstore.widecolumn import Mutation
 from workers.app import memory_tuning, until, wiring
 from workers.app.home import create

@@ -22,7 +22,8 @@ from feedstore.app.services import open_service
 from feedstore.app.wiring import open_follows, wall_ms
 from feedstore.domain import Follow, Pin, SavePin, user
 from feedstore.following.service import FeedService
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
 

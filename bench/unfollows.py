@@ -21,7 +21,8 @@ from feedstore.boards import Boards
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, Unfollow, Unfollowed, user
 from feedstore.following import Limits, feed_table, mutations
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.queue.memory_queue import MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore

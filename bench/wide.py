@@ -20,7 +20,8 @@ from bench.ours import feedctl
 from feedstore.app import config as configuration
 from feedstore.domain import Follow, Followed, Pin, PinSaved, SavePin, user
 from feedstore.following import FEEDS, mutations
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from workers.app import wiring
 
 PEAK_MIB_MAX: Final = 300.0

@@ -32,10 +32,8 @@ NOTE_EVERY_MS: Final = 10_000
 OFF_MS: Final = 60_000
 """How long a process that has ended is named after that."""
 
-STEP_MAX_MS: Final = 120_000
-"""A server whose clock is further ahead than this of what others say has stepped. Servers that are kept in time differ
-by less.
-"""
+APART_MAX_MS: Final = 120_000
+"""How much clocks that are kept in time may differ. One that is further ahead of what others say is wrong."""
 
 OFF_MAX: Final = 100
 """How many processes whose clocks were off a home remembers, the latest."""
@@ -114,7 +112,16 @@ def step_ms(server_ms: int, settled_ms: int, own_ms: int) -> int | None:
     by it, by any process. own_ms: the time of the process that asks.
     """
     ahead_ms = server_ms - max(settled_ms, own_ms)
-    return ahead_ms if ahead_ms > STEP_MAX_MS else None
+    return ahead_ms if ahead_ms > APART_MAX_MS else None
+
+
+def behind_ms(watermark_ms: int | None, now_ms: int) -> int | None:
+    """How far what has a watermark may be behind: everything committed longer ago than this has landed. None if that is
+    unknown: a watermark too far ahead is a time of some clock that was wrong, and says nothing of now.
+    """
+    if watermark_ms is None or watermark_ms > now_ms + APART_MAX_MS:
+        return None
+    return max(0, now_ms - watermark_ms)
 
 
 # This machine

@@ -23,7 +23,8 @@ from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Sp
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.domain import board as board_of
 from feedstore.follows import sqlite_boards
-from feedstore.follows.port import FollowStore, Request, actions_in
+from feedstore.follows.port import Request, actions_in
+from feedstore.follows.store import FollowStore
 from workers.boards import Respacing
 
 NAME = "boards"

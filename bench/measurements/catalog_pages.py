@@ -30,7 +30,8 @@ from feedstore.catalog.settings import PINS, CatalogSettings
 from feedstore.domain import Pin, SavePin
 from feedstore.following import FEEDS
 from feedstore.following.service import FeedService
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from tests.catalog.memory_catalog import MemoryCatalog
 from workers.catalog.build import build
 

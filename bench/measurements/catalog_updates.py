@@ -20,7 +20,8 @@ from feedstore.catalog.pins import HeldPin, key_of, live_pin
 from feedstore.catalog.port import CatalogReader, CatalogUnavailableError
 from feedstore.catalog.reader import Catalog
 from feedstore.domain import DeletePin, Pin, SavePin
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from workers.app import catalogs as catalogs_of_workers
 from workers.app.wiring import open_queue
 

@@ -10,7 +10,8 @@ from feedstore.app.config import Config
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Edge, Follow, Pin, SavePin, user
 from feedstore.following import FEEDS, row_key
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 
 NAME = "fanout"
 FIRST_FOLLOWER = 1_000

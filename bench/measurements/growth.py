@@ -10,7 +10,7 @@ from bench.results import Row, at_least, interleaved, ratios
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Pin, PinSaved
 from feedstore.following import FEEDS, Limits
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.progress import Progress
 from workers.following.messages import Block, Delivery, Packed
 from workers.following.packs import packed, unpacked

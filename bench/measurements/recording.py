@@ -10,7 +10,8 @@ from bench.results import Row, at_least, interleaved, percentile, ratios
 from feedstore.clocks import machine_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 
 NAME = "recording"
 CLIENTS = 16

@@ -20,8 +20,7 @@ from feedstore.domain import Entry
 from feedstore.following import FEEDS, row_key
 from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
-from feedstore.replicas.race import Replicas, ReplicaSource
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource
 from feedstore.widecolumn.progress import PROGRESS
 
 NAME = "serving"

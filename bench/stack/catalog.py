@@ -20,7 +20,8 @@ from feedstore.app.config import Config
 from feedstore.catalog.port import CatalogStore
 from feedstore.catalog.settings import PINS, CatalogSettings
 from feedstore.domain import Pin, SavePin
-from feedstore.follows.port import MAX_PAGE, FollowStore, Request
+from feedstore.follows.port import MAX_PAGE, Request
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 
 NAME = "catalog"

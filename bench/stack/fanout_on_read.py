@@ -21,7 +21,7 @@ from feedstore.following.pages import FeedPages
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.replicas.attempts import InPlace, OnThreads
-from feedstore.replicas.race import Replicas
+from feedstore.replicas.replicas import Replicas
 
 NAME = "fanout-on-read"
 NAMESPACE = f"bench{os.getpid()}onread"

@@ -20,7 +20,7 @@ from feedstore.app.config import Config
 from feedstore.following import FEEDS, feed_table
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition
 from feedstore.widecolumn.progress import PROGRESS, progress_table

@@ -20,7 +20,7 @@ from bench.results import Row, Sample, at_least, interleaved, percentile, ratios
 from bench.stack.servers import SLACK, Servers, replica
 from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS, columns, row_key
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Mutation, Put
 
 NAME, NAME_LONG, NAME_ON_WRITE = "trim", "trim-long", "trim-on-write"

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from bench.context import Context
 from bench.results import Row, at_most, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.progress import Progress, Through
 
 NAME = "watermarks"

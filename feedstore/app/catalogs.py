@@ -19,7 +19,7 @@ from feedstore.catalog.settings import PINS, CatalogSettings
 from feedstore.catalog.watch import CatalogWatch
 from feedstore.errors import ConfigError
 from feedstore.follows.pin_source import FollowStorePins, PinSource
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.watermarks import Watermarks
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from feedstore.following import FEEDS
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Access, Cluster, Table
 from feedstore.widecolumn.progress import PROGRESS
 

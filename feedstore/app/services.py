@@ -12,10 +12,9 @@ from feedstore.boards.service import BoardService
 from feedstore.catalog.settings import PINS
 from feedstore.following.service import FeedService
 from feedstore.follows.pin_source import FollowStorePins, PinSource
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
-from feedstore.replicas.race import Replicas
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas
 from feedstore.tracing import UNTRACED, Tracer
 
 if TYPE_CHECKING:
@@ -128,7 +127,16 @@ def _service(
     with ExitStack() as stack:
         stack.callback(close)
         pins = stack.enter_context(_pins(config, follows, catalogs))
-        return _feeds(config, follows, replicas, pins, stack.pop_all().close)
+        return FeedService(
+            replicas,
+            follows,
+            pins,
+            cap=config.limits.cap,
+            refill_again_ms=config.worker.refill_again_ms,
+            within_s=config.serving.deadline_ms / 1_000,
+            clock=monotonic_s,
+            close=stack.pop_all().close,
+        )
 
 
 @contextmanager
@@ -141,18 +149,3 @@ def _pins(config: Config, follows: FollowStore, catalogs: "CatalogService | None
     opened = open_pins(config, follows) if catalogs is None else pins_from(config, follows, catalogs.catalog(PINS))
     with opened as pins:
         yield pins
-
-
-def _feeds(
-    config: Config, follows: FollowStore, replicas: Replicas, pins: PinSource, close: Callable[[], None]
-) -> FeedService:
-    return FeedService(
-        replicas,
-        follows,
-        pins,
-        cap=config.limits.cap,
-        refill_again_ms=config.worker.refill_again_ms,
-        within_s=config.serving.deadline_ms / 1_000,
-        clock=monotonic_s,
-        close=close,
-    )

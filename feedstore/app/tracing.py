@@ -1,25 +1,15 @@
 """Turns the configuration into a tracer."""
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-
 from feedstore.app.config import Config
 from feedstore.errors import ConfigError
 from feedstore.tracing import UNTRACED, Tracer
 
 
-@contextmanager
-def tracing(config: Config, program: str) -> Iterator[Tracer]:
-    """The tracer of a process, which sends what is left at the end. program: whose spans these are.
+def open_tracer(config: Config, program: str) -> Tracer:
+    """The tracer of a process, which sends what is left when it is closed. program: whose spans these are.
 
     Raises ConfigError: the library is missing.
     """
-    with closing(open_tracer(config, program)) as tracer:
-        yield tracer
-
-
-def open_tracer(config: Config, program: str) -> Tracer:
-    """The same, which its caller closes."""
     settings = config.traces
     if settings.endpoint is None:
         return UNTRACED

@@ -14,11 +14,10 @@ from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS, feed_table, trusted_watermark
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
-from feedstore.replicas.race import Replicas, ReplicaSource, TracedReplicas
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource, TracedReplicas
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, Cluster, DamagedError, Table, UnavailableError

@@ -1,4 +1,4 @@
-"""Boards in the order that their people want: a port, its arithmetic and its decisions, and the store behind it.
+"""Boards in the order that their people want: what they do, their arithmetic and their decisions.
 
 boards = Boards(follows)
 boards.reorder(Move(board=9, pin=5, before=7, after=3))
@@ -13,7 +13,6 @@ from feedstore.boards.port import (
     BoardFindings,
     BoardPage,
     BoardPin,
-    BoardStore,
     Mark,
     Move,
     Place,
@@ -34,7 +33,6 @@ __all__ = [
     "BoardFindings",
     "BoardPage",
     "BoardPin",
-    "BoardStore",
     "Boards",
     "Mark",
     "Move",

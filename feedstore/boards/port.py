@@ -1,16 +1,10 @@
-"""The port of boards in their own order.
+"""What callers of `store.Boards` give it and get from it, and what it raises."""
 
-A board shows its pins by descending sequence. People move single pins; every other pin keeps its place among the rest.
-Moving a pin writes one row, whatever the board's size and the distance. `tests/follows` runs this contract on SQLite
-and MySQL, with one shard and with three.
-"""
-
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple, Protocol
+from typing import Final, Literal, NamedTuple
 
 from feedstore.boards.sequences import SPACING, Spot
-from feedstore.domain import InvalidValueError, RespaceAsked, check_id
+from feedstore.domain import InvalidValueError, check_id
 from feedstore.errors import NeverError, NotNowError
 from feedstore.follows.arranging import LineKey, Way
 
@@ -208,69 +202,3 @@ class Respaced(NamedTuple):
     rows: int
     window: int
     going: RoomSpread | None
-
-
-class BoardStore(Protocol):
-    """Thread-safe. Every method raises FollowStoreUnavailableError: repeat the whole call later; repeating is harmless,
-    even if the outcome of the first call is unknown.
-    """
-
-    def reorder(self, move: Move) -> Placed:
-        """Puts a pin at a place of its board; every other pin keeps its place among the others. Durable when it
-        returns.
-
-        The reorders of one board take effect one after the other. A pin that is there already stays as it is. A pin
-        that is moved to the top is as if saved now: what is saved later is above it.
-
-        Raises:
-            ReorderRefusedError, BoardCrowdedError: nothing was moved.
-        """
-        ...
-
-    def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
-        """A part of a board: up to `limit` (1..MAX_PAGE) pins from a place (None: from the top, down), as they are at
-        one moment. Its cost does not depend on the board, or on the place in it.
-
-        A walk, down or up, shows each pin that is not moved meanwhile exactly once. A board without pins is an empty
-        page.
-
-        Raises InvalidValueError.
-        """
-        ...
-
-    def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: RoomSpread | None = None) -> Respaced:
-        """One step of making room around a pin: at most one transaction, which writes at most `rows` (1..MAX_ROWS)
-        rows. Repeat it with what it returned until it is done: only then, or after `ask_respace`, does it outlive the
-        machine.
-
-        No order changes, at any moment. The topmost pin is never raised. No gap becomes narrower than both its old
-        width and the even width of the window.
-        """
-        ...
-
-    def ask_respace(self, board: int, pin: int) -> None:
-        """Asks for re-spacing around a pin, as a reorder does by itself: through the outbox."""
-        ...
-
-    def reset(self, board: int, rows: int = MAX_ROWS) -> bool:
-        """Brings a board back into the order of time, at most `rows` pins a call; True if nothing is left to do. A walk
-        that began before may show a pin twice, or not at all.
-        """
-        ...
-
-    def drop_dead(self, board: int, dead: Sequence[LineKey]) -> int:
-        """Drops the places of the given pins (at most MAX_PAGE) that have no living line; returns how many of them have
-        none. A place is dropped along with its pin, so there are such places only if the store was damaged.
-        """
-        ...
-
-    def next_arranged(self, after: int) -> int | None:
-        """The smallest id, larger than `after` (0: of all), of a board with placed pins; None if there is no more."""
-        ...
-
-    def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
-        """Looks at a part of a board, as `page` does, and says what is wrong with it. Changes nothing.
-
-        Raises InvalidValueError.
-        """
-        ...

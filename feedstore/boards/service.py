@@ -17,7 +17,6 @@ from feedstore.boards.port import (
     FROM_BOTTOM,
     BoardCrowdedError,
     BoardPin,
-    BoardStore,
     Move,
     Place,
     Placed,
@@ -25,6 +24,7 @@ from feedstore.boards.port import (
     ReorderRefusedError,
 )
 from feedstore.boards.sequences import SPACING, Spot
+from feedstore.boards.store import Boards
 from feedstore.domain import InvalidValueError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering.histogram import Histogram
@@ -64,7 +64,7 @@ class BoardTally(NamedTuple):
 class BoardService:
     """Thread-safe. clock: in s, for how long a reorder takes."""
 
-    def __init__(self, boards: BoardStore, clock: Callable[[], float]) -> None:
+    def __init__(self, boards: Boards, clock: Callable[[], float]) -> None:
         self._boards = boards
         self._clock = clock
         self._counting = threading.Lock()

@@ -1,4 +1,9 @@
-"""Boards on the follow store: its pins, its transactions, and the decisions of `ordering`."""
+"""Boards in their own order, on the follow store: its pins, its transactions, and the decisions of `ordering`.
+
+A board shows its pins by descending sequence. People move single pins; every other pin keeps its place among the rest.
+Moving a pin writes one row, whatever the board's size and the distance. `tests/follows` holds this to its contract on
+SQLite and MySQL, with one shard and with three.
+"""
 
 import itertools
 from collections.abc import Sequence
@@ -26,7 +31,8 @@ from feedstore.boards.port import (
 from feedstore.boards.sequences import SPACING, Spacing, Spot, room
 from feedstore.domain import InvalidValueError, RespaceAsked, check_id
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Run, Start, Way
-from feedstore.follows.port import FollowStore, PinState
+from feedstore.follows.port import PinState
+from feedstore.follows.store import FollowStore
 
 WINDOW_HALF: Final = 65_536
 """How many pins above and below a gap a window of re-spacing may reach. One that is still too narrow then, in a run of
@@ -38,8 +44,11 @@ LOOK: Final = 100
 
 
 class Boards:
-    """Implements `BoardStore` on a follow store. spacing, look: other than the default in tests only. look: how many
-    lines a page looks at beyond two for each pin: more of them are of moved pins, and make it short.
+    """The boards of a follow store. Thread-safe. Every method raises FollowStoreUnavailableError: repeat the whole call
+    later; repeating is harmless, even if the outcome of the first call is unknown.
+
+    spacing, look: other than the default in tests only. look: how many lines a page looks at beyond two for each pin:
+    more of them are of moved pins, and make it short.
     """
 
     def __init__(self, follows: FollowStore, spacing: Spacing = SPACING, look: int = LOOK) -> None:
@@ -51,6 +60,15 @@ class Boards:
     # ------------------------------------------------------------------------------------------------------------
 
     def reorder(self, move: Move) -> Placed:
+        """Puts a pin at a place of its board; every other pin keeps its place among the others. Durable when it
+        returns.
+
+        The reorders of one board take effect one after the other. A pin that is there already stays as it is. A pin
+        that is moved to the top is as if saved now: what is saved later is above it.
+
+        Raises:
+            ReorderRefusedError, BoardCrowdedError: nothing was moved.
+        """
         # Pins never change, but for their deletion: that is decided in the transaction.
         states = self._states(move)
         keys = [LineKey(state.pin.created_ms, state.pin.pin) for state in states]
@@ -82,6 +100,14 @@ class Boards:
     # ------------------------------------------------------------------------------------------------------------
 
     def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
+        """A part of a board: up to `limit` (1..MAX_PAGE) pins from a place (None: from the top, down), as they are at
+        one moment. Its cost does not depend on the board, or on the place in it.
+
+        A walk, down or up, shows each pin that is not moved meanwhile exactly once. A board without pins is an empty
+        page.
+
+        Raises InvalidValueError.
+        """
         after = after or Place(self._spacing.top)
         # No more than one beyond the page: it says whether that is the end.
         most = limit + len(after.marks) + 1
@@ -145,9 +171,14 @@ class Boards:
         return after.spot
 
     def next_arranged(self, after: int) -> int | None:
+        """The smallest id, larger than `after` (0: of all), of a board with placed pins; None if there is no more."""
         return self._follows.next_arranged_board(after)
 
     def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
+        """Looks at a part of a board, as `page` does, and says what is wrong with it. Changes nothing.
+
+        Raises InvalidValueError.
+        """
         run, spot = self._read(board, limit, limit, after or Place(self._spacing.top))
         found, end = ordering.merged(self._spacing, "down", run, limit)
         dead = self._dead(board, run.placed)
@@ -178,6 +209,9 @@ class Boards:
         return [key for key in keys if key.pin not in at or key.pin in gone]
 
     def drop_dead(self, board: int, dead: Sequence[LineKey]) -> int:
+        """Drops the places of the given pins (at most MAX_PAGE) that have no living line; returns how many of them have
+        none. A place is dropped along with its pin, so there are such places only if the store was damaged.
+        """
         if len(dead) > MAX_PAGE:
             raise InvalidValueError("dead", len(dead), f"at most {MAX_PAGE} pins")
 
@@ -191,6 +225,13 @@ class Boards:
     # ------------------------------------------------------------------------------------------------------------
 
     def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: RoomSpread | None = None) -> Respaced:
+        """One step of making room around a pin: at most one transaction, which writes at most `rows` (1..MAX_ROWS)
+        rows. Repeat it with what it returned until it is done: only then, or after `ask_respace`, does it outlive the
+        machine.
+
+        No order changes, at any moment. The topmost pin is never raised. No gap becomes narrower than both its old
+        width and the even width of the window.
+        """
         _check_rows(rows)
         going = going or self._plan(asked)
         if going is None:
@@ -240,11 +281,15 @@ class Boards:
         return self._follows.board_run(board, way, start, limit, look, ())
 
     def ask_respace(self, board: int, pin: int) -> None:
+        """Asks for re-spacing around a pin, as a reorder does by itself: through the outbox."""
         self._follows.arrange(
             board, (), lambda now_ms, _: (Arranged(outbox=[ordering.asked(board, pin, now_ms)]), None)
         )
 
     def reset(self, board: int, rows: int = MAX_ROWS) -> bool:
+        """Brings a board back into the order of time, at most `rows` pins a call; True if nothing is left to do. A walk
+        that began before may show a pin twice, or not at all.
+        """
         _check_rows(rows)
         top = self._spacing.start("down", self._spacing.top)
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from feedstore.clocks import behind_ms
 from feedstore.metering import CLUSTER, Counted, Label, families
-from feedstore.widecolumn.behind import behind_ms
 
 if TYPE_CHECKING:  # who only defines metrics needs no library, not even that of catalogs
     from prometheus_client.core import Metric

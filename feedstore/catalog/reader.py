@@ -28,9 +28,9 @@ from feedstore.catalog.port import (
     TooFarBehindError,
     Update,
 )
+from feedstore.clocks import behind_ms
 from feedstore.errors import NotNowError
 from feedstore.replicas.attempts import Reads
-from feedstore.widecolumn.behind import behind_ms
 
 T = TypeVar("T")
 

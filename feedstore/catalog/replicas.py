@@ -6,9 +6,8 @@ from typing import TypeVar
 
 from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Delta, Fetched, Generation
 from feedstore.replicas.attempts import InPlace, Reads
-from feedstore.replicas.choice import ReplicaStatus
 from feedstore.replicas.contest import Contest
-from feedstore.replicas.health import ReadCounters
+from feedstore.replicas.health import ReadCounters, ReplicaStatus
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from feedstore.catalog import rule
 from feedstore.catalog.port import Delta, Generation
 from feedstore.catalog.replicas import CatalogSource
-from feedstore.widecolumn.behind import behind_ms
+from feedstore.clocks import behind_ms
 
 
 class Facts(NamedTuple):

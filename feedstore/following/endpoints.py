@@ -9,7 +9,7 @@ from msgspec import UnsetType
 
 from feedstore.domain import Followee, Pin, id_of
 from feedstore.following import wire
-from feedstore.following.service import FeedService
+from feedstore.following.service import ClusterLine, FeedService
 from feedstore.following.wire import (
     EdgeBody,
     EdgeLine,
@@ -34,7 +34,7 @@ from feedstore.http.problems import ProblemError
 from feedstore.http.queues import GroupState, Letter, Queues, QueuesUnavailableError
 from feedstore.http.wire import Nothing
 from feedstore.metering.plots import Drawn, Hour, PlotsUnavailableError, Series
-from feedstore.replicas.race import DeadlineExceededError
+from feedstore.replicas.replicas import DeadlineExceededError
 from feedstore.widecolumn import UnavailableError
 
 SITE: Final = Path(__file__).with_name("site")
@@ -187,10 +187,7 @@ def _status(api: FeedApi, asked: Asked[Nothing, None]) -> Status:  # noqa: ARG00
     except QueuesUnavailableError:
         queues = None
     return Status(
-        [
-            wire.ClusterLine(each.name, each.breaker, each.is_lagging, each.behind_ms, each.watermark_ms, each.p95_ms)
-            for each in api.service.clusters()
-        ],
+        api.service.clusters(),
         wire.ReadsLine(*api.service.counters()),
         None if queues is None else queues.groups,
         None if queues is None else queues.dead_letters,
@@ -348,7 +345,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
         "Cluster and queue status",
         _status,
         Status(
-            [wire.ClusterLine("a", "closed", False, 12, 1_341_100_973_000, None)],
+            [ClusterLine("a", "closed", False, 12, 1_341_100_973_000, None)],
             wire.ReadsLine(0, 0, 0, 0),
             [GroupState("relay", None, 0), GroupState("expander", "feed.actions", 0)],
             0,

@@ -8,7 +8,7 @@ import msgspec
 from feedstore.domain import Entry, InvalidValueError, check_id
 from feedstore.domain.cursors import sealed, unsealed
 from feedstore.following.layout import FEEDS, entries_of, pins_of, row_key
-from feedstore.replicas.race import Replicas
+from feedstore.replicas.replicas import Replicas
 from feedstore.widecolumn import MAX_LIMIT
 
 MAX_PAGE = 1_000

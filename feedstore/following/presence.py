@@ -4,8 +4,8 @@ import msgspec
 
 from feedstore.domain import Edge, Pin, check_id
 from feedstore.following import FEEDS, columns, row_key
-from feedstore.follows.port import FollowStore
-from feedstore.replicas.race import Replicas
+from feedstore.follows.store import FollowStore
+from feedstore.replicas.replicas import Replicas
 
 
 class Presence(msgspec.Struct, frozen=True):

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from queue import Empty, Full, Queue
 from typing import Final
 
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.store import FollowStore
 
 LOOKED_UP_PER_S_MAX: Final = 100
 """How many users a process looks up in the follow store a second, to see if they follow something: one row each."""

@@ -7,7 +7,8 @@ import msgspec
 
 from feedstore.domain import Edge, Followee, InvalidValueError, check_id
 from feedstore.domain.cursors import MalformedCursorError, sealed, unsealed
-from feedstore.follows.port import Follower, FollowStore
+from feedstore.follows.port import Follower
+from feedstore.follows.store import FollowStore
 
 MAX_RELATIONS = 500
 """The most lines that one page holds."""

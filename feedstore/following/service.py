@@ -43,10 +43,11 @@ from feedstore.following.presence import Presence, presence
 from feedstore.following.refills import Refills
 from feedstore.following.relations import FollowersPage, FollowingPage, Relations
 from feedstore.follows.pin_source import PinSource
-from feedstore.follows.port import ActionRefusedError, FollowStore, Request
+from feedstore.follows.port import ActionRefusedError, Request
+from feedstore.follows.store import FollowStore
 from feedstore.replicas.breaker import State
 from feedstore.replicas.health import ReadCounters
-from feedstore.replicas.race import Replicas
+from feedstore.replicas.replicas import Replicas
 
 MORE_READS_MAX = 2
 """How many further pages a page of pins reads at most in place of pins that are deleted."""
@@ -69,22 +70,17 @@ class PinsPage(msgspec.Struct, frozen=True):
     behind_ms: int | None
 
 
-class ClusterState(msgspec.Struct, frozen=True):
-    """The state of a cluster, as the reads of this process see it.
-
-    breaker: `closed` where pages are read from it, `open` where it failed, `half-open` while it is being tried.
-    is_lagging: it is far behind another one, and pages come from it only if no other answers.
-    behind_ms: everything committed longer ago than this has landed there; None if that is unknown.
-    p95_ms: of its recent reads; None if there were too few, and for a cluster in files.
-    watermark_ms: the time that behind_ms counts from.
+class ClusterLine(msgspec.Struct, frozen=True):
+    """The state of a cluster, as the reads of this process see it. breaker: closed if pages are read from it. p95_ms:
+    of its recent reads, null for a cluster in files. watermark_ms: everything committed before it has landed there.
     """
 
     name: str
     breaker: State
     is_lagging: bool
     behind_ms: int | None
+    watermark_ms: int | None
     p95_ms: float | None
-    watermark_ms: int | None = None
 
 
 class FeedService:
@@ -264,16 +260,16 @@ class FeedService:
     # Operating
     # ----------------------------------------------------------------------------------------------------------------
 
-    def clusters(self) -> list[ClusterState]:
+    def clusters(self) -> list[ClusterLine]:
         """The states of the clusters, in the order of preference. It asks none of them."""
         return [
-            ClusterState(
+            ClusterLine(
                 each.name,
                 each.breaker,
                 each.is_lagging,
                 self._replicas.behind_ms(each.name),
-                None if each.p95_s is None else 1_000 * each.p95_s,
                 each.watermark_ms,
+                None if each.p95_s is None else 1_000 * each.p95_s,
             )
             for each in self._replicas.status()
         ]

@@ -20,10 +20,10 @@ from feedstore.domain import (
 from feedstore.following import MAX_PAGE, pins_and_times
 from feedstore.following.presence import Presence
 from feedstore.following.relations import MAX_RELATIONS
+from feedstore.following.service import ClusterLine
 from feedstore.follows.port import Follower
 from feedstore.http.queues import GroupState, Letter
 from feedstore.http.wire import MAX_EXACT, Count, Cursor, GivenId, Id, Ms
-from feedstore.replicas.breaker import State
 
 LETTERS_MAX = 100
 
@@ -163,19 +163,6 @@ class Why(msgspec.Struct, frozen=True):
     deleted_ms: int | None
     edges: list[EdgeLine]
     clusters: dict[str, bool | None]
-
-
-class ClusterLine(msgspec.Struct, frozen=True):
-    """The state of a cluster, as the reads of this process see it. breaker: closed if pages are read from it. p95_ms:
-    of its recent reads, null for a cluster in files. watermark_ms: everything committed before it has landed there.
-    """
-
-    name: str
-    breaker: State
-    is_lagging: bool
-    behind_ms: int | None
-    watermark_ms: int | None
-    p95_ms: float | None
 
 
 class ReadsLine(msgspec.Struct, frozen=True):

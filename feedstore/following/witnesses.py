@@ -12,7 +12,7 @@ more of it than one visible column.
 from typing import Final
 
 from feedstore.following.layout import COLUMN_BYTES, FEEDS, ROW_BYTES
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import DamagedError, Put, UnavailableError, WideColumnStore
 from feedstore.widecolumn.progress import Progress
 

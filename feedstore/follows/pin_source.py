@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from feedstore.domain import Pin
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 
 
 class Hydrated(NamedTuple):

@@ -1,6 +1,6 @@
-"""One shard of the follow store, as the router sees it: plain rows, whole batches, no rules.
+"""The port of one shard of the follow store: plain rows, whole batches, no rules.
 
-The rules are in `recording` and `sharded` and are the same for every database. A shard only keeps rows, and promises
+The rules are in `recording` and `store` and are the same for every database. A shard only keeps rows, and promises
 what needs the database: that a transaction is one, that a read is fresh, and what `settled_ms` says. Each method costs
 one round trip, or a fixed number of them, however many keys it is given. Every failure of the database raises
 FollowStoreUnavailableError.

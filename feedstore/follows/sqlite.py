@@ -10,14 +10,14 @@ import itertools
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple
 
 from feedstore.domain import RESERVED_FROM
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
-from feedstore.follows.port import Backlog, FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
+from feedstore.follows.port import Backlog, FollowStoreUnavailableError, RecordCounts
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -44,8 +44,9 @@ from feedstore.follows.shard import (
     outbox_rows,
     reaching,
 )
-from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.follows.sqlite_files import USE, migrate, migrations, version_of
+from feedstore.follows.sqlite_files import USE, migrate, version_of
+from feedstore.follows.store import FollowStore
+from feedstore.follows.versions import refuse_shard, refuse_version
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
@@ -65,7 +66,7 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
             written.
     """
     for shard, path in enumerate(paths):
-        migrate(path, _Identity(path, shard, len(paths)).claim, to)
+        migrate(path, partial(_claim, path, (shard, len(paths))), to)
 
 
 def missing(paths: Sequence[Path]) -> list[Path]:
@@ -87,7 +88,7 @@ def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tr
         for shard in shards:
             shard.close()
         raise
-    return ShardedFollowStore(shards, meter=meter, tracer=tracer)
+    return FollowStore(shards, meter=meter, tracer=tracer)
 
 
 def stamped_ms(paths: Sequence[Path]) -> int:
@@ -111,39 +112,26 @@ def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteSha
     file = SqliteFile(path, USE)
     try:
         with file.read() as connection:
-            refuse_version(path, version_of(connection), migrations()[-1][0])
-            _Identity(path, number, count).check(connection)
+            refuse_version(path, version_of(connection), "sqlite")
+            _check(path, (number, count), connection)
     except BaseException:
         file.close()
         raise
     return SQLiteShard(file, clock)
 
 
-class _Identity:
-    """Which shard of how many a database is. A store that opened them in another order would find nothing."""
-
-    def __init__(self, path: Path, shard: int, shards: int) -> None:
-        self._path = path
-        self._mine = (shard, shards)
-
-    def claim(self, connection: sqlite3.Connection) -> None:
-        connection.execute(
-            "INSERT INTO shard_state (only, shard, shards, latest_ms, next_outbox_id) VALUES (1, ?, ?, 0, 1)"
-            " ON CONFLICT (only) DO NOTHING",
-            self._mine,
-        )
-        self.check(connection)
-
-    def check(self, connection: sqlite3.Connection) -> None:
-        stored = connection.execute("SELECT shard, shards FROM shard_state").fetchone()
-        if stored != self._mine:
-            raise FollowStoreUnavailableError(
-                f"{self._path}: it is {_shard_name(stored)}, and was opened as {_shard_name(self._mine)}"
-            )
+def _claim(path: Path, mine: tuple[int, int], connection: sqlite3.Connection) -> None:
+    """Makes a new database the shard of a number, of how many."""
+    connection.execute(
+        "INSERT INTO shard_state (only, shard, shards, latest_ms, next_outbox_id) VALUES (1, ?, ?, 0, 1)"
+        " ON CONFLICT (only) DO NOTHING",
+        mine,
+    )
+    _check(path, mine, connection)
 
 
-def _shard_name(shard: tuple[int, int] | None) -> str:
-    return "no shard" if shard is None else f"shard {shard[0]} of {shard[1]}"
+def _check(path: Path, mine: tuple[int, int], connection: sqlite3.Connection) -> None:
+    refuse_shard(path, connection.execute("SELECT shard, shards FROM shard_state").fetchone(), mine)
 
 
 # Statements that take many keys

@@ -5,7 +5,6 @@ Nothing here is stored. What is known is this process's own, from its own calls.
 
 import itertools
 import math
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,6 +14,8 @@ from zlib import crc32
 
 import structlog
 
+from feedstore.background import Background, BackgroundLook
+from feedstore.clocks import APART_MAX_MS
 from feedstore.follows import metrics
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.shard import Shard
@@ -36,9 +37,6 @@ DRIFT: Final = 0.001
 of it.
 """
 
-JUMP_MS: Final = 120_000
-"""A clock that is further ahead than this of what it showed last, and of what passed since, has jumped."""
-
 _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
 _64_BITS: Final = 2**64 - 1
@@ -47,18 +45,10 @@ _Work = TypeVar("_Work")
 _Result = TypeVar("_Result")
 _Value = TypeVar("_Value")
 
-Background = Callable[[Callable[[], None]], None]
-"""Begins some work in the background: its caller does not wait for it."""
-
 
 def boot_s() -> float:
     """Monotonic seconds that also count while the machine is suspended."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def in_a_thread(work: Callable[[], None]) -> None:
-    """Begins some work in a thread that keeps no process from ending."""
-    threading.Thread(target=work, name="follows-look", daemon=True).start()
 
 
 def mix(value: int) -> int:
@@ -100,13 +90,14 @@ class Watched:
         self.shard = shard
         self._number = number
         self._clock = clock
-        self._background = background
+        self._looks: BackgroundLook | None = None
+        if background is not None:
+            self._looks = BackgroundLook(self._look_and_rest, background, self._not_looked_at)
         self._heard: _Heard | None = None
         self._failures = 0
         self._failed_s = 0.0
         self._reason = ""
-        self._looking = threading.Lock()
-        self._look_again_s: float | None = None
+        self._look_again_s = -math.inf
 
     def call(self, call: Callable[[Shard, _Work], _Result], work: _Work) -> _Result:
         """Does a call of this shard.
@@ -131,9 +122,9 @@ class Watched:
 
         No caller waits for its time-outs then. It is looked at in the background, and is back once it has answered.
         """
-        if self._background is None or self._failures < AWAY_AFTER or self._clock() - self._failed_s > FORGOTTEN_S:
+        if self._looks is None or self._failures < AWAY_AFTER or self._clock() - self._failed_s > FORGOTTEN_S:
             return
-        self._look_in_background(self._background)
+        self._look_soon(self._looks)
         self._meter.add(metrics.FAILURES, 1, self._label)
         raise FollowStoreUnavailableError(f"shard {self._number} is away, and is looked at again: {self._reason}")
 
@@ -141,8 +132,8 @@ class Watched:
         """The earliest and the latest time, in ms, that the shard's clock may show now; None if it was never heard.
         Does not wait for the shard, unless asking it costs nothing.
         """
-        if self._background is not None:
-            self._look_in_background(self._background)
+        if self._looks is not None:
+            self._look_soon(self._looks)
         elif self.look() and self._heard is not None:
             return self._heard.shard_ms, self._heard.shard_ms
         heard = self._heard
@@ -155,25 +146,19 @@ class Watched:
         # Its clock shows whole ms: it was up to one further than it showed.
         return heard.shard_ms + math.floor(least_ms), heard.shard_ms + 1 + math.ceil(most_ms)
 
-    def _look_in_background(self, background: Background) -> None:
+    def _look_soon(self, looks: BackgroundLook) -> None:
         """Begins to ask the shard for its time, unless that is under way or was done a moment ago."""
-        if self._look_again_s is not None and self._clock() < self._look_again_s:
-            return
-        if not self._looking.acquire(blocking=False):
-            return
+        if self._clock() >= self._look_again_s:
+            looks.begin()
 
-        def look() -> None:
-            try:
-                self.look()
-            finally:
-                self._look_again_s = self._clock() + LOOK_EVERY_S
-                self._looking.release()
-
+    def _look_and_rest(self) -> None:
         try:
-            background(look)
-        except RuntimeError as error:  # there are too many threads
-            self._looking.release()
-            _log.warning("shard.not_looked_at", shard=self._number, error=str(error))
+            self.look()
+        finally:
+            self._look_again_s = self._clock() + LOOK_EVERY_S
+
+    def _not_looked_at(self, error: str) -> None:
+        _log.warning("shard.not_looked_at", shard=self._number, error=error)
 
     def look(self) -> bool:
         """Asks the shard for its time, and notes it; whether it answered."""
@@ -184,7 +169,7 @@ class Watched:
             self._failed(error)
             return False
         before, heard = self._heard, _Heard(shard_ms, asked_s, self._clock())
-        if before is not None and shard_ms > (expected_ms := self._extrapolated(before)[1]) + JUMP_MS:
+        if before is not None and shard_ms > (expected_ms := self._extrapolated(before)[1]) + APART_MAX_MS:
             _log.error("follows.clock_jumped", shard=self._number, ahead_ms=shard_ms - expected_ms)
         self._heard = heard
         self._answered()
@@ -200,7 +185,7 @@ class Watched:
         self._failed_s = self._clock()
         self._reason = str(error)
         self._meter.add(metrics.FAILURES, 1, self._label)
-        self._meter.note(metrics.AWAY, int(self._background is not None and self._failures >= AWAY_AFTER), self._label)
+        self._meter.note(metrics.AWAY, int(self._looks is not None and self._failures >= AWAY_AFTER), self._label)
         if self._failures == AWAY_AFTER:
             _log.warning("follows.shard_away", shard=self._number, error=str(error))
 

@@ -2,13 +2,12 @@
 
 A read asks the preferred cluster, and another one if that one fails or is slow. The modules, from top to bottom:
 
-- `race`: one read of a table that every cluster has (`Replicas.read`).
+- `replicas`: one read of a table that every cluster has (`Replicas.read`).
 - `contest`: the same question to several clusters, whatever it is. It asks them in order, hedges, and returns the first
   answer.
 - `attempts`: one read of one cluster, in the caller's thread or on a thread of its own.
-- `health`: what all reads share, behind a lock.
-- `choice`: which clusters to ask, in which order and how soon. Pure: time is an argument.
-- `breaker`, `hedging`, `latency`: the parts of that choice. A cluster that fails again and again is left alone; a hedge
-  is sent after the p95 of recent reads, and only a few in a hundred reads.
+- `health`: what all reads share: which clusters to ask, in which order and how soon.
+- `breaker`, `hedging`: the parts of that, which are pure: time is an argument. A cluster that fails again and again is
+  left alone; a hedge is sent after the p95 of recent reads, and only a few in a hundred reads.
 - `watermarks`: looks how far each cluster is, once a second.
 """

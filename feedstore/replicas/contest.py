@@ -1,7 +1,7 @@
 """The same question to several clusters: the first that answers counts.
 
 The preferred cluster is asked; another one at once if that raises, or after a short wait if it says nothing (a
-*hedge*). `choice` decides which cluster is asked, and when; here it is asked.
+*hedge*). `health` says which cluster is asked, and when; here it is asked.
 """
 
 from collections import deque
@@ -12,8 +12,7 @@ from typing import Generic, Protocol, TypeVar
 
 from feedstore.errors import NotNowError
 from feedstore.replicas.attempts import Attempt, Reads
-from feedstore.replicas.choice import Candidate
-from feedstore.replicas.health import ReplicaHealth
+from feedstore.replicas.health import Candidate, ReplicaHealth
 from feedstore.replicas.hedging import HEDGE_S_MAX, Pace
 from feedstore.tracing import UNTRACED, Span, Tracer
 
@@ -73,16 +72,16 @@ class Contest:
         candidates, hedge_after_s, probe = self.health.begin()
         if probe is not None and begin(probe, self.health.ended, is_probe=True) is None:
             self.health.failed(probe, probe=True)
-        race = _Race(self.health, begin, span, Pace(hedge_after_s), self._clock)
+        question = _Question(self.health, begin, span, Pace(hedge_after_s), self._clock)
         if failed is not None:
             candidates = [candidate for candidate in candidates if candidate.name != failed[0]]
-            race.failures.append(": ".join(failed))
-        winner = race.run(candidates, deadline_s)
+            question.failures.append(": ".join(failed))
+        winner = question.run(candidates, deadline_s)
         if winner is not None:
             return winner.name, winner.answer
-        if race.is_late:
-            raise self._late("; ".join(["no cluster answered in time", *race.failures]))
-        raise self._unavailable("no cluster answered: " + "; ".join(race.failures))
+        if question.is_late:
+            raise self._late("; ".join(["no cluster answered in time", *question.failures]))
+        raise self._unavailable("no cluster answered: " + "; ".join(question.failures))
 
     def close(self) -> None:
         """Begins nothing new."""
@@ -96,7 +95,7 @@ class _Begin(Protocol[T]):
         ...
 
 
-class _Race(Generic[T]):
+class _Question(Generic[T]):
     """The attempts of one question. span: of the cluster of a name, and why it is asked. failures: why attempts failed.
     is_late: the time was up.
     """

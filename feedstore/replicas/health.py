@@ -1,12 +1,36 @@
-"""The state that all reads share: the `Choice` behind a lock, and its results, computed once for each change."""
+"""What is known of the clusters, from all reads: which of them a read asks, in which order and how soon. Asks none."""
 
 import threading
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from feedstore.replicas.attempts import Attempt
-from feedstore.replicas.choice import Candidate, Choice, ReplicaStatus
-from feedstore.replicas.hedging import HEDGE_S_MAX
+from feedstore.replicas.breaker import Breaker, State
+from feedstore.replicas.hedging import HEDGE_S_MAX, Budget, Latency, hedge_after_s
+
+LAGGING_MS, CAUGHT_UP_MS = 30_000, 5_000
+"""A cluster lags if its watermark is so much older than the newest, until it is only so much older."""
+
+_LOOK_AGAIN: Final = 16
+
+
+class Candidate(NamedTuple):
+    """A cluster that a read may ask. is_well: its breaker is closed, and it does not lag; only such a cluster gets an
+    early hedge.
+    """
+
+    name: str
+    is_well: bool
+
+
+class ReplicaStatus(NamedTuple):
+    """The state of a cluster. watermark_ms: None if unknown. p95_s: of its recent reads, None if unknown."""
+
+    name: str
+    breaker: State
+    is_lagging: bool
+    watermark_ms: int | None
+    p95_s: float | None
 
 
 class ReadCounters(NamedTuple):
@@ -22,11 +46,27 @@ class ReadCounters(NamedTuple):
 
 
 class ReadPlan(NamedTuple):
-    """The plan of a read. probe: a cluster to try on the side."""
+    """The plan of a read. hedge_after_s: how long it waits for one cluster before it asks the next one as well. probe:
+    a cluster to try on the side; the outcome must be recorded.
+    """
 
     candidates: Sequence[Candidate]
     hedge_after_s: float
     probe: str | None
+
+
+def lagging(watermarks: Mapping[str, int | None], before: frozenset[str]) -> frozenset[str]:
+    """The clusters that lag, from all watermarks and from those that lagged before. A cluster with an unknown watermark
+    lags behind one with a known watermark: it may have come back empty. Pure.
+    """
+    newest = max((each for each in watermarks.values() if each is not None), default=None)
+    if newest is None:
+        return frozenset()
+    return frozenset(
+        name
+        for name, each in watermarks.items()
+        if each is None or newest - each > (CAUGHT_UP_MS if name in before else LAGGING_MS)
+    )
 
 
 class ReplicaHealth:
@@ -35,28 +75,49 @@ class ReplicaHealth:
     def __init__(self, names: Sequence[str], clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._choice = Choice(names)
+        self._breakers = {name: Breaker() for name in names}
+        self._latencies = {name: Latency() for name in names}
+        self._watermarks: dict[str, int | None] = dict.fromkeys(names)
+        self._lagging: frozenset[str] = frozenset()
+        self._budget = Budget()
+        self._hedge_after_s = HEDGE_S_MAX
         self._reads = self._hedges = self._failovers = self._probes = 0
         self._all_closed = True
         self.candidates: Sequence[Candidate] = ()
-        """The clusters in the order in which a read would ask them now."""
+        """All clusters, in the order in which a read would ask them now. First those that are well, then those that
+        lag, then those whose breaker is open: an old page is better than none, and a cluster that failed a moment ago
+        better than none. Each by preference.
+        """
         self.quiet: str | None = None
         """The cluster that a read would ask. It is set while that cluster is well and no cluster needs a probe: then
         nothing need be noted of a read that succeeds.
         """
         self._decide()
 
+    # What a read asks
+    # ------------------------------------------------------------------------------------------------------------
+
     def begin(self) -> ReadPlan:
+        """Begins a read, which earns budget for hedges. The p95 behind their delay is computed again every
+        `_LOOK_AGAIN` reads.
+        """
         with self._lock:
+            self._budget.earn()
+            if self._reads % _LOOK_AGAIN == 0:
+                well = (name for name, breaker in self._breakers.items() if breaker.state == "closed")
+                self._hedge_after_s = hedge_after_s(self._latencies[name].p95_s() for name in well)
             self._reads += 1
-            probe = None if self._all_closed else self._choice.probe(self._clock())
+            probe = None if self._all_closed else self._probe(self._clock())
             self._probes += probe is not None
-            return ReadPlan(self.candidates, self._choice.begin_read(), probe)
+            return ReadPlan(self.candidates, self._hedge_after_s, probe)
+
+    def _probe(self, now_s: float) -> str | None:
+        return next((name for name, breaker in self._breakers.items() if breaker.take_probe(now_s)), None)
 
     def may_hedge(self) -> bool:
-        """Whether a hedge may be sent before `HEDGE_S_MAX` have passed; if so, it must be sent."""
+        """Whether a hedge may be sent before `HEDGE_S_MAX` have passed; if so, it must be sent. Spends budget."""
         with self._lock:
-            return self._choice.try_spend_hedge()
+            return self._budget.spend()
 
     def count(self, *, hedge: bool) -> None:
         """Counts that another cluster is asked as well (a hedge), or instead."""
@@ -64,22 +125,29 @@ class ReplicaHealth:
             self._hedges += hedge
             self._failovers += not hedge
 
+    # What became of it
+    # -----------------------------------------------------------------------------------------------------------
+
     def ended(self, attempt: Attempt[Any]) -> None:
-        """Records an attempt's outcome. A failure that `abandon` has already counted is not counted twice; an attempt
-        that still ended in time counts as answered.
+        """Records an attempt's outcome. An answer that took longer than `HEDGE_S_MAX` counts as a failure: no caller
+        waited for it. A failure that `abandon` has already counted is not counted twice; an attempt that still ended in
+        time counts as answered.
         """
         name = attempt.name
         with self._lock:
-            in_time = attempt.error is None and attempt.took_s <= HEDGE_S_MAX
+            is_answered = attempt.error is None
+            in_time = is_answered and attempt.took_s <= HEDGE_S_MAX
             if attempt.is_counted and not in_time:
                 return
             attempt.is_counted = True
-            was_quiet = self._choice.is_quiet(name)
-            if attempt.error is None:
-                self._choice.answered(name, attempt.took_s, self._clock(), probe=attempt.is_probe)
+            was_quiet = self._is_quiet(name)
+            if is_answered:
+                self._latencies[name].add(attempt.took_s)
+            if in_time:
+                self._breakers[name].succeeded()
             else:
-                self._choice.failed(name, self._clock(), probe=attempt.is_probe)
-            if not was_quiet or not self._choice.is_quiet(name):
+                self._breakers[name].failed(self._clock(), probe=attempt.is_probe, answered=is_answered)
+            if not was_quiet or not self._is_quiet(name):
                 self._decide()
 
     def abandon(self, attempts: Sequence[Attempt[Any]]) -> None:
@@ -90,31 +158,47 @@ class ReplicaHealth:
             for attempt in attempts:
                 if not attempt.is_counted:  # it may have ended just now
                     attempt.is_counted = True
-                    self._choice.failed(attempt.name, self._clock())
+                    self._breakers[attempt.name].failed(self._clock())
             self._decide()
 
     def failed(self, name: str, *, probe: bool = False) -> None:
         with self._lock:
-            self._choice.failed(name, self._clock(), probe=probe)
+            self._breakers[name].failed(self._clock(), probe=probe)
             self._decide()
 
     def set_watermark(self, name: str, watermark_ms: int | None) -> None:
         with self._lock:
-            self._choice.set_watermark(name, watermark_ms)
+            self._watermarks[name] = watermark_ms
+            self._lagging = lagging(self._watermarks, self._lagging)
             self._decide()
+
+    def _is_quiet(self, name: str) -> bool:
+        """Whether it is well, and its last read succeeded: as long as it answers, nothing need be noted."""
+        return name not in self._lagging and self._breakers[name].is_quiet
+
+    def _decide(self) -> None:
+        """Under the lock, after every change."""
+        rank = {name: (breaker.state != "closed", name in self._lagging) for name, breaker in self._breakers.items()}
+        self.candidates = tuple(
+            Candidate(name, is_well=rank[name] == (False, False)) for name in sorted(rank, key=rank.__getitem__)
+        )
+        self._all_closed = not any(is_open for is_open, _ in rank.values())
+        name = self.candidates[0].name
+        self.quiet = name if self._all_closed and self._is_quiet(name) else None
+
+    # For people
+    # ------------------------------------------------------------------------------------------------------------------
 
     def status(self) -> list[ReplicaStatus]:
         """The state of every cluster, in the order of preference."""
         with self._lock:
-            return self._choice.status()
+            return [
+                ReplicaStatus(
+                    name, breaker.state, name in self._lagging, self._watermarks[name], self._latencies[name].p95_s()
+                )
+                for name, breaker in self._breakers.items()
+            ]
 
     def counters(self) -> ReadCounters:
         with self._lock:
             return ReadCounters(self._reads, self._hedges, self._failovers, self._probes)
-
-    def _decide(self) -> None:
-        """Under the lock, after every change."""
-        self.candidates = tuple(self._choice.candidates())
-        self._all_closed = self._choice.all_closed()
-        name = self.candidates[0].name
-        self.quiet = name if self._all_closed and self._choice.is_quiet(name) else None

@@ -125,8 +125,7 @@ def _of(span: api.Span) -> Span:
 
 class OpenTelemetry(Tracer):
     """provider: what makes the spans; it is shut down with this. sample: as of `TracesSettings`. queue: what carries
-    the messages, as a value of `messaging.system`. close_s: how long `close` may take. draw: a random number from 0 to
-    1.
+    the messages, as a value of `messaging.system`. draw: a random number from 0 to 1.
     """
 
     def __init__(
@@ -134,7 +133,6 @@ class OpenTelemetry(Tracer):
         provider: TracerProvider,
         sample: float,
         queue: str,
-        close_s: float = CLOSE_S,
         draw: Callable[[], float] = random.random,
     ) -> None:
         self._provider = provider
@@ -142,7 +140,6 @@ class OpenTelemetry(Tracer):
         self._draw = draw
         self._tracer = provider.get_tracer("feedstore")
         self._queue = queue
-        self._close_s = close_s
 
     def trace(
         self,
@@ -257,9 +254,9 @@ class OpenTelemetry(Tracer):
         # In a thread that keeps no process from ending: a receiver that hangs could hold up the library for longer.
         ending = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
         ending.start()
-        ending.join(self._close_s)
+        ending.join(CLOSE_S)
         if ending.is_alive():
-            _log.warning("traces.not_sent", waited_s=self._close_s)
+            _log.warning("traces.not_sent", waited_s=CLOSE_S)
 
     def _started(
         self, name: str, attributes: Mapping[str, Value], kind: Kind, parent: Ambient | None = None

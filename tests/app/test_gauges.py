@@ -14,7 +14,7 @@ from feedstore.domain import Follow, user
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
 from feedstore.follows.port import FollowStoreUnavailableError, Request
 from feedstore.metering import Counting
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import PROGRESS, Progress, State, Through, progress_table
 from tests.cli.command import Cli

@@ -9,7 +9,7 @@ from feedstore.boards import Boards, Move, Respaced
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.following import Limits
 from feedstore.follows.port import Request, actions_in
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.metering import Counting
 from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
@@ -36,8 +36,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def follows(clock: Clock) -> ShardedFollowStore:
-    store = ShardedFollowStore([MemoryShard(clock) for _ in range(3)])
+def follows(clock: Clock) -> FollowStore:
+    store = FollowStore([MemoryShard(clock) for _ in range(3)])
     pins = [Pin(pin, 7, 9, NOW - 10 + pin) for pin in range(1, 7)]
     store.record([Request(SavePin(pin)) for pin in pins])
     store.index(pins=[PinSaved(pin, NOW) for pin in pins])
@@ -45,7 +45,7 @@ def follows(clock: Clock) -> ShardedFollowStore:
     return store
 
 
-def ask(boards: Boards, follows: ShardedFollowStore) -> bytes:
+def ask(boards: Boards, follows: FollowStore) -> bytes:
     """Drops below the second pin until room is asked for. Returns what the outbox holds."""
     while not (rows := follows.unrelayed(10)):
         order = [pin.pin for pin in boards.page(9, 10, None).pins]
@@ -54,7 +54,7 @@ def ask(boards: Boards, follows: ShardedFollowStore) -> bytes:
 
 
 @pytest.mark.parametrize("years", [0, 5])
-def test_the_expander_makes_room_however_late(follows: ShardedFollowStore, clock: Clock, years: int) -> None:
+def test_the_expander_makes_room_however_late(follows: FollowStore, clock: Clock, years: int) -> None:
     boards = Boards(follows)
     message = wrap_action(ask(boards, follows))
     order = [pin.pin for pin in boards.page(9, 10, None).pins]
@@ -72,7 +72,7 @@ def test_the_expander_makes_room_however_late(follows: ShardedFollowStore, clock
     assert len(follows.unrelayed(10)) == 1, "it is not dated again"
 
 
-def test_a_request_takes_its_turn_by_its_board_and_needs_the_board_s_shard(follows: ShardedFollowStore) -> None:
+def test_a_request_takes_its_turn_by_its_board_and_needs_the_board_s_shard(follows: FollowStore) -> None:
     asked = RespaceAsked(9, 5, NOW)
     assert sender_of(Task(asked)) == -9
     assert 1 <= len(follows.shards_of(asked)) <= 2
@@ -124,7 +124,7 @@ def test_others_wait_for_re_spacing_for_a_few_seconds_at_most(step_s: float) -> 
 
 @pytest.mark.parametrize("transactions", [1, 3, TRANSACTIONS])
 def test_rule_11_what_is_answered_for_outlives_the_machine(
-    follows: ShardedFollowStore, monkeypatch: pytest.MonkeyPatch, transactions: int
+    follows: FollowStore, monkeypatch: pytest.MonkeyPatch, transactions: int
 ) -> None:
     """Transactions of re-spacing leave the sync to the last one; a request that is done, or was asked for again, had
     one after each of them.
@@ -154,7 +154,7 @@ def test_rule_11_what_is_answered_for_outlives_the_machine(
 
 def test_a_run_of_thousands_of_one_millisecond_is_spread_in_small_transactions(clock: Clock) -> None:
     """The window reaches the end of the run. The job loses its plan now and then, and pins are dropped meanwhile."""
-    store = ShardedFollowStore([MemoryShard(clock)])
+    store = FollowStore([MemoryShard(clock)])
     pins = [Pin(pin, 7, 9, NOW - 10) for pin in range(1, 601)]
     store.record([Request(SavePin(pin)) for pin in pins])
     store.index(pins=[PinSaved(pin, NOW) for pin in pins])

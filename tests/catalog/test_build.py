@@ -11,7 +11,8 @@ import pytest
 from feedstore.catalog.pins import key_of, live_pin
 from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogUnavailableError, Generation
 from feedstore.domain import DeletePin, Pin, SavePin
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, PinState, Request
+from feedstore.follows.port import FollowStoreUnavailableError, PinState, Request
+from feedstore.follows.store import FollowStore
 from tests.catalog.memory_catalog import MemoryCatalog
 from tests.follows.memory_follows import open_in_memory
 from workers.catalog import build as building

@@ -11,7 +11,7 @@ from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
 from feedstore.catalog.watch import CatalogWatch
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.breaker import FAILURES, OPEN_S_MAX
-from feedstore.replicas.choice import LAGGING_MS
+from feedstore.replicas.health import LAGGING_MS
 from feedstore.replicas.watermarks import Watermarks
 from tests.catalog.reader_fakes import LONG_S, START_MS, Clock, FakeReader, catalog_of
 from tests.replicas.fakes import until

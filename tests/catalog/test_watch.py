@@ -10,8 +10,8 @@ from feedstore.catalog.port import CatalogUnavailableError, Delta, Generation
 from feedstore.catalog.replicas import CatalogSource
 from feedstore.catalog.service import CatalogState
 from feedstore.catalog.watch import CatalogWatch, Facts
+from feedstore.clocks import APART_MAX_MS
 from feedstore.replicas.attempts import InPlace
-from feedstore.widecolumn.behind import AHEAD_MS
 from tests.catalog.reader_fakes import FakeReader
 
 OLD, NEW = (Generation(f"{as_of_ms}-x", as_of_ms, 10, 0, "", current=False) for as_of_ms in (1_000, 2_000))
@@ -84,7 +84,7 @@ def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left():
         (Delta(2_001, 5_000, 0), NEW, 6_000, 4_000),
         (Delta(2_001, 5_000, 0), OLD, 6_000, 5_000),
         (Delta(1, 5_000, 0), NEW, 4_900, 0),
-        (Delta(1, 5_000 + AHEAD_MS, 0), NEW, 4_900, None),
+        (Delta(1, 5_000 + APART_MAX_MS, 0), NEW, 4_900, None),
         (Delta(1, 5_000, 0), OLD._replace(id="0-x"), 6_000, None),
     ],
     ids=["updates", "none", "gap", "gap-after-a-rollback", "a-clock-ahead", "a-clock-far-ahead", "nothing-in-use"],

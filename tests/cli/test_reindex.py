@@ -15,7 +15,7 @@ import pytest
 
 from feedstore.app import config as configuration
 from feedstore.app.wiring import wall_ms
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
@@ -205,7 +205,7 @@ def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPat
         "hold": Progress,
         "lift_all": Progress,
         "note_applied": Progress,
-        "relay_again": ShardedFollowStore,
+        "relay_again": FollowStore,
         "create": EmbeddedQueue,
         "consumer": EmbeddedQueue,
     }[step]

@@ -218,8 +218,8 @@ def test_a_home_remembers_a_bounded_number_of_processes() -> None:
     ("server", "settled", "own", "found"),
     [
         (NOW + 400 * DAY, NOW, NOW, 400 * DAY),
-        (NOW + clocks.STEP_MAX_MS + 1, NOW, NOW - DAY, clocks.STEP_MAX_MS + 1),
-        (NOW + clocks.STEP_MAX_MS, NOW, NOW, None),
+        (NOW + clocks.APART_MAX_MS + 1, NOW, NOW - DAY, clocks.APART_MAX_MS + 1),
+        (NOW + clocks.APART_MAX_MS, NOW, NOW, None),
         (NOW - 400 * DAY, NOW, NOW, None),  # what it stamps is never before what was settled
         (NOW + DAY, NOW, NOW + DAY, None),  # no process was there for a day
         (NOW + DAY, NOW + DAY, NOW, None),  # others have gone by it for as long

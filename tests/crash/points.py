@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from feedstore.following import FEEDS, is_witness
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Mutation, Put
 from feedstore.widecolumn.progress import PROGRESS
 from tests.mutations import rows_of

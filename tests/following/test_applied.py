@@ -7,7 +7,7 @@ import pytest
 
 from feedstore.following import FEEDS, Witnesses, feed_table, trusted_watermark
 from feedstore.following.witnesses import ROWS
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import (
     Cell,
     DamagedError,

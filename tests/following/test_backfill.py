@@ -10,7 +10,8 @@ import pytest
 
 from feedstore.domain import Follow, Followed, Pin, PinDeleted, PinSaved, RefillAsked, Unfollow, board, user
 from feedstore.following import Limits
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 from workers.following import backfill
 from workers.following.backfill import Backfill

@@ -7,9 +7,10 @@ import pytest
 
 from feedstore.domain import MAX_ID, RESERVED_FROM
 from feedstore.following import FEEDS, bucket, feed_table, row_key
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.store import FollowStore
 from feedstore.metering import Counting
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Cell, Put, UnavailableError
 from tests.follows.memory_follows import open_in_memory
 from tests.widecolumn.memory_store import MemoryStore

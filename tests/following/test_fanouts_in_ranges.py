@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from feedstore.boards import Boards
 from feedstore.domain import MAX_ID, Edge, Follow, Followee, Pin, PinDeleted, PinSaved, SavePin, board, user
 from feedstore.following import Limits
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.port import FollowStoreUnavailableError, Request
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Counting, Meter
 from tests.follows.memory_follows import open_in_memory
 from tests.metering.readings import value

@@ -7,8 +7,9 @@ import pytest
 
 from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, SavePin, user
 from feedstore.following import Limits, feed_table
-from feedstore.follows import sharded
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows import store as follow_store
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 from tests.widecolumn.memory_store import MemoryStore
 from workers.following import expected
@@ -69,7 +70,7 @@ def test_memory_does_not_grow_with_what_is_followed(
 ):
     # Caches are bounded, too, by more than these follow.
     monkeypatch.setattr(expected, "_CACHED_COLUMNS", 1_000)
-    monkeypatch.setattr(sharded, "_followee", sharded._followee.__wrapped__)
+    monkeypatch.setattr(follow_store, "_followee", follow_store._followee.__wrapped__)
     # Threads that other tests have left, and the collector's moment, add to a peak and take nothing from it.
     few, many = stores
     least = min(peak(work, few) for _ in range(3))

@@ -7,8 +7,7 @@ from feedstore.domain.cursors import MalformedCursorError
 from feedstore.following import FEEDS, Page, feed_table, mutations
 from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import InPlace
-from feedstore.replicas.race import Replicas, ReplicaSource
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import PROGRESS, progress_table
 from tests.widecolumn.memory_store import MemoryStore

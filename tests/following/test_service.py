@@ -25,7 +25,8 @@ from feedstore.following.refills import (
 from feedstore.following.relations import MAX_RELATIONS
 from feedstore.following.service import MORE_READS_MAX, FeedService
 from feedstore.follows.pin_source import FollowStorePins, Hydrated, PinSource
-from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request, actions_in
+from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError, Request, actions_in
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn import UnavailableError
 from tests.follows.memory_follows import open_in_memory
 from tests.replicas.fakes import CAP, NOW_MS, USER, Pair, until

@@ -12,7 +12,7 @@ from feedstore.boards import Boards
 from feedstore.domain import MAX_ID, Action, DeletePin, Follow, Pin, PinDeleted, PinSaved, SavePin, Unfollow, user
 from feedstore.following import Limits, feed_table
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
@@ -52,7 +52,7 @@ class World:
         self.in_background = False
         self.waiting: list[Callable[[], None]] = []
         shards = [self.shard(number) for number in range(3)]
-        self.follows = ShardedFollowStore(shards, None, self.waiting.append, lambda: self.now_s)
+        self.follows = FollowStore(shards, None, self.waiting.append, lambda: self.now_s)
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.ms)
         self.dead = MemoryDeadLetters()
         self.feeds = MemoryStore(feed_table(100, 10, LIMITS.purge_window_ms))
@@ -69,7 +69,7 @@ class World:
 
     def shard(self, number: int) -> Any:
         world = self
-        real: Any = open_in_memory(self.ms)._shards[0]  # type: ignore[attr-defined]
+        real: Any = open_in_memory(self.ms)._shards[0]
 
         class Far:
             def __getattr__(self, name: str) -> Any:

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from feedstore.boards import Boards
 from feedstore.following import Limits, feed_table
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn import Mutation
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.queue.memory_queue import MemoryQueue
@@ -36,7 +36,7 @@ class Counting(MemoryStore):
 
 
 def writer(store: MemoryStore, queue: Bag | None = None) -> Writer:
-    follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
+    follows = FollowStore([MemoryShard(lambda: 1_000)])
     feeds = MemoryStore(feed_table(10, 5, LIMITS.purge_window_ms))
     return Writer("a", feeds, Progress(store), follows, queue or bag(), LIMITS)
 
@@ -70,7 +70,7 @@ def test_a_partition_that_is_not_among_them_still_holds_the_watermark_back() -> 
 
 def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition() -> None:
     queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: 1_000)
-    follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
+    follows = FollowStore([MemoryShard(lambda: 1_000)])
     expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
     expander.tick([Tick(100, 0, 2), Tick(300, 0, 2), Tick(200, 1, 2), Tick(150, 0, 2)])
     consumer = queue.consumer(DELIVERIES, "writer-a")
@@ -85,7 +85,7 @@ def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_w
     store = MemoryStore(progress_table(LIMITS.purge_window_ms))
     heard, queue = bag(), bag()
     old = writer(store, heard)
-    follows = ShardedFollowStore([MemoryShard(lambda: 1_000)])
+    follows = FollowStore([MemoryShard(lambda: 1_000)])
     expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
 
     def pass_on(settled_ms: int) -> list[tuple[int, Tick]]:
@@ -109,7 +109,7 @@ def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_w
 
 def test_rule_10_where_partitions_of_the_actions_are_added_ticks_go_through_them() -> None:
     queue = bag()
-    follows = ShardedFollowStore([MemoryShard(lambda: 20_000)])
+    follows = FollowStore([MemoryShard(lambda: 20_000)])
     ticker = Ticker(follows.settled_ms, queue, ACTIONS, lambda: 0.0, encode_action)
     ticker.tick()
     queue.grow(ACTIONS)
@@ -142,7 +142,7 @@ IMPOSSIBLE = [
 @pytest.mark.parametrize("tick", IMPOSSIBLE, ids=str)
 def test_rule_12_a_tick_of_partitions_that_there_are_not_is_not_passed_on(tick: Tick) -> None:
     queue = bag()
-    follows = ShardedFollowStore([MemoryShard(lambda: 20_000)])
+    follows = FollowStore([MemoryShard(lambda: 20_000)])
     expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
     expander.tick([Tick(7_000, 0, 1), tick])
     assert [each.body for each in queue.writers["a"].ticks()] == [Tick(7_000, 0, 1, 1)]

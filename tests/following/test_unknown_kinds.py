@@ -12,7 +12,7 @@ from feedstore.boards import Boards
 from feedstore.domain import user
 from feedstore.following import Limits, feed_table
 from feedstore.follows.port import Request
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
@@ -45,8 +45,8 @@ MUTED: Any = Muted()
 PAUSED: Any = Paused()
 
 
-def follow_store(shards: int = 2) -> ShardedFollowStore:
-    return ShardedFollowStore([MemoryShard(lambda: 1_000) for _ in range(shards)])
+def follow_store(shards: int = 2) -> FollowStore:
+    return FollowStore([MemoryShard(lambda: 1_000) for _ in range(shards)])
 
 
 def queue() -> Bag:
@@ -55,7 +55,7 @@ def queue() -> Bag:
 
 @pytest.mark.parametrize("at_ms", [1_000, 50_000], ids=["young", "so old that it is dated again"])
 def test_the_expander_does_not_take_an_unknown_action_for_done(at_ms: int) -> None:
-    follows = ShardedFollowStore([MemoryShard(lambda: at_ms)])
+    follows = FollowStore([MemoryShard(lambda: at_ms)])
     with pytest.raises(AssertionError, match="Muted"):
         Expander(follows, queue(), LIMITS, Respacing(Boards(follows), lambda: 0.0).respace).expand([Task(MUTED)])
 

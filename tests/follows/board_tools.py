@@ -7,8 +7,9 @@ from follow_places import NOW
 from feedstore.boards import SPACING, BoardPage, BoardPin, Boards, Place, RoomSpread
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
 from feedstore.follows.mysql import MySQLShard
-from feedstore.follows.port import ActionRefusedError, FollowStore, Request, actions_in
+from feedstore.follows.port import ActionRefusedError, Request, actions_in
 from feedstore.follows.sqlite import SQLiteShard
+from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import MemoryDatabase
 
 BOARD = 9
@@ -97,7 +98,7 @@ def respace(boards: Boards, request: RespaceAsked, rows: int = 512, *, forgetful
 
 def rows_written(store: FollowStore, work: Callable[[], object]) -> int:
     """How many rows the databases wrote during the work, by their own count."""
-    shards: Sequence[object] = store._shards  # type: ignore[attr-defined]
+    shards: Sequence[object] = store._shards
     before = sum(map(_rows, shards))
     work()
     return sum(map(_rows, shards)) - before

@@ -8,7 +8,7 @@ import pytest
 from follow_places import ADAPTERS, FIXTURES, FakeClock, Place
 
 from deploy.local import Stack
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 
 
 def _places(names: list[str]) -> list[object]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import mysql_places
 
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 
 NOW = 1_700_000_000_000

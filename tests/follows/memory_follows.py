@@ -8,17 +8,15 @@ from functools import cache
 from typing import Any, cast
 
 from feedstore.follows.port import FollowStoreUnavailableError
-from feedstore.follows.sharded import ShardedFollowStore
 from feedstore.follows.sqlite import Clock, SQLiteShard
-from feedstore.follows.sqlite_files import migrations
+from feedstore.follows.store import FollowStore
+from feedstore.follows.versions import migrations
 from feedstore.sqlite_file import Change, Last, Result, SqliteFile
 
 
-def open_in_memory(clock: Clock, shards: int = 1) -> ShardedFollowStore:
+def open_in_memory(clock: Clock, shards: int = 1) -> FollowStore:
     """A new store. It is gone when it is closed."""
-    return ShardedFollowStore(
-        [SQLiteShard(cast("SqliteFile", MemoryDatabase(each, shards)), clock) for each in range(shards)]
-    )
+    return FollowStore([SQLiteShard(cast("SqliteFile", MemoryDatabase(each, shards)), clock) for each in range(shards)])
 
 
 class MemoryDatabase:
@@ -78,7 +76,7 @@ def _empty_image() -> bytes:
     try:
         # Small pages: most simulations write a few rows into each table.
         connection.execute("PRAGMA page_size = 1024")
-        for _, script in migrations():
+        for _, script in migrations("sqlite"):
             connection.executescript(script)
         return connection.serialize()
     finally:

@@ -8,7 +8,7 @@ from pathlib import Path
 from deploy.local import Stack
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 
 PREFIX = f"follows_test_{os.getpid()}"
 """Its user may make databases whose names begin with `follows_`."""

@@ -4,7 +4,8 @@ from follow_places import NOW
 
 from feedstore.boards import Boards, Move
 from feedstore.domain import Pin, SavePin
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from workers.boards.walks import every_arranged
 
 

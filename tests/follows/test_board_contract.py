@@ -36,7 +36,8 @@ from feedstore.boards import (
 from feedstore.boards import Place as BoardPlace
 from feedstore.domain import DeletePin, InvalidValueError, Pin, PinSaved, RespaceAsked, SavePin, board
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Way
-from feedstore.follows.port import MAX_PAGE, FollowStore, Request
+from feedstore.follows.port import MAX_PAGE, Request
+from feedstore.follows.store import FollowStore
 
 MINUTE = 60_000
 

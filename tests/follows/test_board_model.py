@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, ReorderRefusedError, Spacing
 from feedstore.follows import mysql
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from tests.effort import part
 from tests.follows.memory_follows import open_in_memory
 

@@ -30,7 +30,8 @@ from feedstore.domain import (
     user,
 )
 from feedstore.follows import mysql
-from feedstore.follows.port import ActionRefusedError, Follower, FollowStore, Merged, PinState, Request, actions_in
+from feedstore.follows.port import ActionRefusedError, Follower, Merged, PinState, Request, actions_in
+from feedstore.follows.store import FollowStore
 from tests.effort import part
 from tests.follows.memory_follows import open_in_memory
 

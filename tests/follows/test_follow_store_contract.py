@@ -26,18 +26,17 @@ from feedstore.domain import (
     board,
     user,
 )
-from feedstore.follows import sharded
 from feedstore.follows.port import (
     ROW_ACTIONS,
     ROW_BYTES,
     ActionRefusedError,
-    FollowStore,
     Merged,
     OutboxRow,
     PinState,
     Request,
     actions_in,
 )
+from feedstore.follows.store import FollowStore
 
 DAY = 86_400_000
 
@@ -641,7 +640,7 @@ def test_rule_4_reads_of_the_source_of_truth_are_fresh(shared_place: Place):
 def test_many_index_rows_are_written_in_parts_and_all_are_there(
     store: FollowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharded, "INDEXED_AT_ONCE", 2)
+    monkeypatch.setattr("feedstore.follows.store.INDEXED_AT_ONCE", 2)
     edges = [Edge(follower, user(followee), 5, active=True) for followee in (3, 1, 2) for follower in (9, 8, 7)]
     pins = [pin(number, 7, 70 + number % 3, 1_000 + number) for number in range(5, 0, -1)]
     store.index(edges=edges, pins=[PinSaved(each, NOW) for each in pins], deletions=[PinDeleted(pins[0], NOW)])

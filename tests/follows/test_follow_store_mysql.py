@@ -21,11 +21,13 @@ from follow_places import NOW, FakeClock
 from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, PinDeleted, PinSaved, SavePin, board, user
 from feedstore.follows import mysql
-from feedstore.follows.mysql import schema, statements
 from feedstore.follows.mysql import shard as mysql_shard
+from feedstore.follows.mysql import statements
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, Reply
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
+from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
+from feedstore.follows.store import FollowStore
+from feedstore.follows.versions import latest
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("mysql"), pytest.mark.usefixtures("mariadb")]
 
@@ -558,7 +560,7 @@ def test_rows_of_before_hold_one_action_each(new: list[mysql.MySQLServer]):
     """Actions that wait, or were relayed, when a database is brought up to date."""
     mysql.create(new[:1])
     connection = mysql_places.connect(new[0])
-    last = schema.migrations()[-1][0]
+    last = latest("mysql")
     connection.run(
         [
             f"DELETE FROM schema_versions WHERE version = {last}",

@@ -17,9 +17,11 @@ from follow_places import NOW, FakeClock
 
 from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
-from feedstore.follows import sharded, sqlite, sqlite_files
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
+from feedstore.follows import sqlite
+from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.sqlite import SQLiteShard
+from feedstore.follows.store import FollowStore
+from feedstore.follows.versions import migrations
 from feedstore.follows.watched import mix
 
 
@@ -73,7 +75,7 @@ def test_a_file_of_a_newer_program_is_refused(path: Path):
 
 
 def test_migrations_are_numbered_without_gaps():
-    assert [version for version, _ in sqlite_files.migrations()] == list(range(1, len(sqlite_files.migrations()) + 1))
+    assert [version for version, _ in migrations("sqlite")] == list(range(1, len(migrations("sqlite")) + 1))
 
 
 def test_rows_of_before_hold_one_action_each(path: Path):
@@ -416,7 +418,7 @@ def test_strided_ids_spread_over_the_shards(stride: int):
 def test_rule_4_what_stopped_between_the_parts_of_the_index_writes_is_written_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sharded, "INDEXED_AT_ONCE", 2)
+    monkeypatch.setattr("feedstore.follows.store.INDEXED_AT_ONCE", 2)
     sqlite.create([path])
     store = open_one(path)
     try:

@@ -15,9 +15,10 @@ from feedstore.app.config import DEFAULT, FILE_NAME, Config, load
 from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError
 from feedstore.follows import mysql
-from feedstore.follows.mysql import connections, durability, schema
+from feedstore.follows.mysql import connections, durability
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, Reply
 from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, UnsafeStoreError
+from feedstore.follows.versions import latest, migrations
 
 
 @pytest.mark.parametrize(
@@ -37,7 +38,7 @@ def test_what_errors_mean(numbers: tuple[int, ...], means: str):
 
 
 def test_migrations_are_numbered_without_gaps():
-    assert [version for version, _ in schema.migrations()] == list(range(1, len(schema.migrations()) + 1))
+    assert [version for version, _ in migrations("mysql")] == list(range(1, len(migrations("mysql")) + 1))
 
 
 # Settings that lose commits
@@ -229,7 +230,7 @@ class Database:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.away = True
-        self.version = schema.migrations()[-1][0]
+        self.version = latest("mysql")
         monkeypatch.setattr(connections, "MySQLConnection", self._connect)
 
     def _connect(self, server: mysql.MySQLServer, bounds: PoolBounds, tls: object) -> "Database":

@@ -11,7 +11,8 @@ import pytest
 
 from feedstore.domain import Follow, Followed, user
 from feedstore.follows import mysql
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request, actions_in
+from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
+from feedstore.follows.store import FollowStore
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS

@@ -26,7 +26,8 @@ from feedstore.domain import (
     user,
 )
 from feedstore.follows import reconciling, sqlite
-from feedstore.follows.port import ActionRefusedError, FollowStore, Reconciled, Request
+from feedstore.follows.port import ActionRefusedError, Reconciled, Request
+from feedstore.follows.store import FollowStore
 
 LATER = NOW + 60_000
 

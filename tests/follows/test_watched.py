@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from feedstore.domain import user
 from feedstore.follows import watched
 from feedstore.follows.port import Backlog, FollowStoreUnavailableError
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 
 START_MS = 1_700_000_000_000
 TIME_OUT_S = 20.0
@@ -65,7 +65,7 @@ class Bench:
         self.clock = clock
         self.shards = shards
         self.waiting: list[Callable[[], None]] = []
-        self.store = ShardedFollowStore(shards, None, self.waiting.append, clock)  # type: ignore[arg-type]
+        self.store = FollowStore(shards, None, self.waiting.append, clock)  # type: ignore[arg-type]
 
     def look(self) -> None:
         """Looks take no time of the callers."""
@@ -105,7 +105,7 @@ def test_a_look_that_gets_no_thread_is_tried_again():
         begun.append(look)
         raise RuntimeError("can't start new thread")
 
-    store = ShardedFollowStore([far], None, refuse, clock)  # type: ignore[arg-type]
+    store = FollowStore([far], None, refuse, clock)  # type: ignore[arg-type]
     first = store.about_now()
     clock.s += 100
     assert store.about_now().earliest_ms > first.earliest_ms
@@ -116,7 +116,7 @@ def test_a_store_that_closes_meanwhile_is_unavailable():
     clock = Clock()
     executor = ThreadPoolExecutor(2)
     shards = FarShard(clock), FarShard(clock)
-    store = ShardedFollowStore(shards, executor, lambda look: None, clock)  # type: ignore[arg-type]
+    store = FollowStore(shards, executor, lambda look: None, clock)  # type: ignore[arg-type]
     executor.shutdown()
     with pytest.raises(FollowStoreUnavailableError, match="shutdown"):
         store.now()

@@ -20,7 +20,8 @@ from feedstore.catalog.service import CatalogService, ServedCatalog
 from feedstore.catalog.watch import CatalogWatch
 from feedstore.domain import Pin, SavePin
 from feedstore.follows.pin_source import FollowStorePins, Hydrated, PinSource
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.port import FollowStoreUnavailableError, Request
+from feedstore.follows.store import FollowStore
 from feedstore.http.queues import QueuesUnavailableError
 from feedstore.replicas.attempts import OnThreads
 from feedstore.replicas.watermarks import Watermarks

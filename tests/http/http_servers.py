@@ -23,7 +23,7 @@ from feedstore.catalog.posting import Posting
 from feedstore.catalog.service import CatalogService
 from feedstore.following.service import FeedService
 from feedstore.follows.pin_source import FollowStorePins, PinSource
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.http import listening
 from feedstore.http.problems import MEDIA_TYPE
 from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError

@@ -8,7 +8,7 @@ import pytest
 
 from feedstore.domain import Follow, Followed, RecordedAction, user
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
@@ -62,8 +62,8 @@ class Bench:
     def __init__(self) -> None:
         self.clock = Clock()
         stores = [open_in_memory(self.clock.ms) for _ in range(3)]
-        self.shards = [Shaky(store._shards[0], self.clock) for store in stores]  # type: ignore[attr-defined]
-        self.follows = ShardedFollowStore(self.shards)  # type: ignore[arg-type]
+        self.shards = [Shaky(store._shards[0], self.clock) for store in stores]
+        self.follows = FollowStore(self.shards)  # type: ignore[arg-type]
         self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)
         self.dead = MemoryDeadLetters()
         self.relays = [

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, feed_table, mutations
 from feedstore.replicas.attempts import OnThreads
-from feedstore.replicas.race import Replicas, ReplicaSource
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import PROGRESS, progress_table
 from tests.widecolumn.memory_store import MemoryStore

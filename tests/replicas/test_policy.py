@@ -6,8 +6,7 @@ import pytest
 
 from feedstore.replicas.attempts import Attempt
 from feedstore.replicas.breaker import FAILURES, OPEN_S, OPEN_S_MAX, Breaker
-from feedstore.replicas.choice import CAUGHT_UP_MS, LAGGING_MS, Candidate, Choice, lagging
-from feedstore.replicas.health import ReplicaHealth
+from feedstore.replicas.health import CAUGHT_UP_MS, LAGGING_MS, Candidate, ReplicaHealth, lagging
 from feedstore.replicas.hedging import (
     HEDGE_S_MAX,
     HEDGE_S_MIN,
@@ -20,6 +19,31 @@ from feedstore.replicas.hedging import (
     hedge_after_s,
 )
 from feedstore.widecolumn import UnavailableError
+
+
+def late(name: str, took_s: float, error: Exception | None = None, *, is_probe: bool = False) -> Attempt:
+    """An attempt that ended."""
+    attempt = Attempt(name, list, lambda _: None, lambda: 0.0, is_probe=is_probe)
+    attempt.took_s, attempt.error = took_s, error
+    return attempt
+
+
+class Health(ReplicaHealth):
+    """Its time is a number."""
+
+    def __init__(self, *names: str) -> None:
+        self.now_s = 0.0
+        super().__init__(names, lambda: self.now_s)
+
+    def probe(self) -> str | None:
+        return self.begin().probe
+
+    def answered(self, name: str, took_s: float, *, probe: bool = False) -> None:
+        self.ended(late(name, took_s, is_probe=probe))
+
+    def names(self) -> list[str]:
+        return [candidate.name for candidate in self.candidates]
+
 
 # Breaker
 # --------------------------------------------------------------------------------------------------------------------
@@ -77,23 +101,22 @@ def test_each_probe_that_fails_keeps_it_open_for_longer_up_to_a_bound():
 
 
 def test_a_probe_that_is_answered_late_is_followed_by_the_next_one_soon():
-    choice = Choice(["a", "b"])
-    now_s = 100.0
+    health = Health("a", "b")
     for _ in range(FAILURES):
-        choice.failed("a", now_s)
+        health.failed("a")
     for _ in range(8):
-        now_s += OPEN_S_MAX
-        assert choice.probe(now_s) == "a"
-        choice.failed("a", now_s, probe=True)
-    now_s += OPEN_S_MAX
+        health.now_s += OPEN_S_MAX
+        assert health.probe() == "a"
+        health.failed("a", probe=True)
+    health.now_s += OPEN_S_MAX
     for _ in range(3):  # it is back, and cold
-        assert choice.probe(now_s) == "a"
-        choice.answered("a", 2 * HEDGE_S_MAX, now_s, probe=True)
-        assert choice.status()[0].breaker == "open"
-        now_s += OPEN_S
-    assert choice.probe(now_s) == "a"
-    choice.answered("a", HEDGE_S_MIN, now_s, probe=True)
-    assert choice.status()[0].breaker == "closed"
+        assert health.probe() == "a"
+        health.answered("a", 2 * HEDGE_S_MAX, probe=True)
+        assert health.status()[0].breaker == "open"
+        health.now_s += OPEN_S
+    assert health.probe() == "a"
+    health.answered("a", HEDGE_S_MIN, probe=True)
+    assert health.status()[0].breaker == "closed"
 
 
 def test_late_failures_do_not_keep_a_breaker_open():
@@ -152,51 +175,53 @@ def test_early_hedges_are_a_small_share_of_the_reads():
     assert 10_000 * SHARE <= sent <= 10_000 * SHARE + SAVED_MAX
 
 
-# Choice
+# Health
 # --------------------------------------------------------------------------------------------------------------------
 
 
 def test_the_preferred_cluster_comes_first_while_it_is_well():
-    choice = Choice(["b", "a"])
-    assert choice.candidates() == [Candidate("b", is_well=True), Candidate("a", is_well=True)]
+    health = Health("b", "a")
+    assert health.candidates == (Candidate("b", is_well=True), Candidate("a", is_well=True))
     for _ in range(FAILURES):
-        choice.failed("b", 0.0)
-    assert choice.candidates() == [Candidate("a", is_well=True), Candidate("b", is_well=False)]
-    assert choice.probe(0.0) is None
-    assert choice.probe(OPEN_S) == "b"
-    assert choice.probe(OPEN_S) is None
-    choice.answered("b", 0.002, OPEN_S, probe=True)
-    assert [candidate.name for candidate in choice.candidates()] == ["b", "a"]
+        health.failed("b")
+    assert health.candidates == (Candidate("a", is_well=True), Candidate("b", is_well=False))
+    assert health.probe() is None
+    health.now_s = OPEN_S
+    assert health.probe() == "b"
+    assert health.probe() is None
+    health.answered("b", 0.002, probe=True)
+    assert health.names() == ["b", "a"]
 
 
 def test_an_answer_that_came_too_late_is_a_failure():
-    choice = Choice(["a", "b"])
+    health = Health("a", "b")
     for _ in range(FAILURES):
-        choice.answered("a", 0.200, 0.0)
-    assert [candidate.name for candidate in choice.candidates()] == ["b", "a"]
-    assert choice.probe(OPEN_S) == "a"
-    choice.answered("a", 0.200, OPEN_S, probe=True)
-    assert choice.status()[0].breaker == "open"
+        health.answered("a", 0.200)
+    assert health.names() == ["b", "a"]
+    health.now_s = OPEN_S
+    assert health.probe() == "a"
+    health.answered("a", 0.200, probe=True)
+    assert health.status()[0].breaker == "open"
 
 
 def test_where_all_are_bad_all_are_still_asked():
-    choice = Choice(["a", "b"])
+    health = Health("a", "b")
     for name in ("a", "b"):
         for _ in range(FAILURES):
-            choice.failed(name, 0.0)
-    assert choice.candidates() == [Candidate("a", is_well=False), Candidate("b", is_well=False)]
+            health.failed(name)
+    assert health.candidates == (Candidate("a", is_well=False), Candidate("b", is_well=False))
 
 
 def test_an_old_page_is_better_than_a_cluster_that_failed():
-    choice = Choice(["a", "b", "c"])
-    choice.set_watermark("a", 1)
-    choice.set_watermark("b", 10**12)
-    choice.set_watermark("c", 10**12)
-    assert [candidate.name for candidate in choice.candidates()] == ["b", "c", "a"]
+    health = Health("a", "b", "c")
+    health.set_watermark("a", 1)
+    health.set_watermark("b", 10**12)
+    health.set_watermark("c", 10**12)
+    assert health.names() == ["b", "c", "a"]
     for name in ("b", "c"):
         for _ in range(FAILURES):
-            choice.failed(name, 0.0)
-    assert [candidate.name for candidate in choice.candidates()] == ["a", "b", "c"]
+            health.failed(name)
+    assert health.names() == ["a", "b", "c"]
 
 
 def test_a_cluster_lags_from_one_distance_and_has_caught_up_at_a_smaller_one():
@@ -211,22 +236,15 @@ def test_a_cluster_lags_from_one_distance_and_has_caught_up_at_a_smaller_one():
 
 
 def test_one_failure_is_noted_and_turns_nobody_away():
-    health = ReplicaHealth(["a", "b"], lambda: 0.0)
+    health = Health("a", "b")
     assert health.quiet == "a"
     health.failed("a")
     assert health.quiet is None, "the next read must say how it went"
     assert health.candidates[0] == Candidate("a", is_well=True)
 
 
-def late(name: str, took_s: float, error: Exception | None = None) -> Attempt:
-    """An attempt that ended."""
-    attempt = Attempt(name, list, lambda _: None, lambda: 0.0)
-    attempt.took_s, attempt.error = took_s, error
-    return attempt
-
-
 def test_a_read_that_was_overtaken_and_then_fails_counts_once():
-    health = ReplicaHealth(["a", "b"], lambda: 0.0)
+    health = Health("a", "b")
     for number in range(1, FAILURES + 1):
         attempt = late("a", 0.2, UnavailableError("too late") if number % 2 else None)
         health.abandon([attempt])
@@ -235,7 +253,7 @@ def test_a_read_that_was_overtaken_and_then_fails_counts_once():
 
 
 def test_a_read_that_lost_by_a_little_is_no_failure():
-    health = ReplicaHealth(["a", "b"], lambda: 0.0)
+    health = Health("a", "b")
     for _ in range(3 * FAILURES):
         attempt = late("a", 0.004)
         health.abandon([attempt])
@@ -257,8 +275,7 @@ class Simulated:
 
     def __init__(self, rng: random.Random, slow: float) -> None:
         self.rng = rng
-        self.now_s = 0.0
-        self.choice = Choice(["a", "b"])
+        self.health = Health("a", "b")
         self.slow_s = {"a": slow, "b": 0.0}
         self.hedges = 0
 
@@ -267,28 +284,30 @@ class Simulated:
         return usual + (0.05 * self.rng.random() if self.rng.random() < 0.005 else 0) + self.slow_s[name]
 
     def page_s(self) -> float:
-        first, second = self.choice.candidates()[:2]
-        pace = Pace(self.choice.begin_read())
-        pace.asked(self.now_s)
-        probed = self.choice.probe(self.now_s)
+        began_s = self.health.now_s
+        (first, second), hedge_after_s, probed = self.health.begin()
+        pace = Pace(hedge_after_s)
+        pace.asked(began_s)
         if probed is not None:
-            self.choice.answered(probed, self.took_s(probed), self.now_s, probe=True)
+            self.health.answered(probed, self.took_s(probed), probe=True)
         took_s = self.took_s(first.name)
-        done_s = self.now_s + took_s
-        if pace.due_s < done_s and not (second.is_well and self.choice.try_spend_hedge()):
+        done_s = began_s + took_s
+        if pace.due_s < done_s and not (second.is_well and self.health.may_hedge()):
             pace.put_off()
         if pace.due_s < done_s:
             self.hedges += 1
             other_s = self.took_s(second.name)
             if pace.due_s + other_s < done_s:
-                self.choice.answered(second.name, other_s, done_s)
+                self.health.now_s = done_s
+                self.health.answered(second.name, other_s)
                 if took_s > HEDGE_S_MAX:
-                    self.choice.failed(first.name, done_s)
+                    self.health.failed(first.name)
                 done_s = pace.due_s + other_s
         if took_s <= HEDGE_S_MAX:
-            self.choice.answered(first.name, took_s, done_s)
-        page_s, self.now_s = done_s - self.now_s, done_s + 0.001
-        return page_s
+            self.health.now_s = done_s
+            self.health.answered(first.name, took_s)
+        self.health.now_s = done_s + 0.001
+        return done_s - began_s
 
 
 @pytest.mark.parametrize("seed", range(5))

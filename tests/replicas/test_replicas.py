@@ -12,10 +12,9 @@ from feedstore.following import FEEDS, Page, row_key, trusted_watermark
 from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import Attempt, InPlace, OnThreads
 from feedstore.replicas.breaker import FAILURES, OPEN_S_MAX
-from feedstore.replicas.choice import LAGGING_MS
+from feedstore.replicas.health import LAGGING_MS
 from feedstore.replicas.hedging import HEDGE_S_MAX, HEDGE_S_MIN
-from feedstore.replicas.race import DeadlineExceededError, Replicas, ReplicaSource
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import DeadlineExceededError, Replica, Replicas, ReplicaSource
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import PROGRESS, Progress, Through, progress_table

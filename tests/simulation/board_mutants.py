@@ -6,7 +6,7 @@ from typing import Any, Final
 from feedstore.boards import BoardPin, Boards, Place, RoomSpread, Spacing, Spot, ordering, store
 from feedstore.boards.sequences import between
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Run
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from tests.simulation.boards import Mutant, World
 from tests.simulation.memory_shard import MemoryShard, _Rows
 
@@ -230,7 +230,7 @@ def _rows_outlive_their_pins() -> Patches:
 
 def _rows_are_dropped_later(world: World) -> None:
     """The index is written in one transaction, and the row is dropped in another; the process may be killed between."""
-    real = ShardedFollowStore.index
+    real = FollowStore.index
 
     def index(**written: Any) -> None:
         if written.get("deletions") and world.rng.random() < 0.3:

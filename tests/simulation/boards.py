@@ -29,7 +29,7 @@ from feedstore.boards import (
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
 from feedstore.follows.arranging import Way
 from feedstore.follows.port import Request, actions_in
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from tests.simulation.memory_shard import MemoryShard
 from workers.boards import Respacing
 
@@ -80,7 +80,7 @@ class Walk:
 class _Between:
     """The follow store; before each call of some methods, something else may happen."""
 
-    def __init__(self, store: ShardedFollowStore, happen: Callable[[], None]) -> None:
+    def __init__(self, store: FollowStore, happen: Callable[[], None]) -> None:
         self._store = store
         self._happen = happen
 
@@ -104,7 +104,7 @@ class World:
         self.tiny = self.spacing is TINY
         self.past = rng.random() < 0.5
         self.around = rng.choice((128, 2))
-        self.store = ShardedFollowStore([MemoryShard(lambda: self.now_ms) for _ in range(rng.choice((1, 3)))])
+        self.store = FollowStore([MemoryShard(lambda: self.now_ms) for _ in range(rng.choice((1, 3)))])
         self.follows: Any = _Between(self.store, self._meanwhile)
         # A page looks at hardly more lines than it shows: it often ends among those of pins that were moved away.
         self.boards = Boards(self.follows, self.spacing, look=0)
@@ -506,7 +506,7 @@ def below_the_top(drops: int, seed: int = 0, mutant: Mutant | None = None) -> st
     """
     rng = random.Random(seed)
     now = [1_700_000_000_000]
-    store = ShardedFollowStore([MemoryShard(lambda: now[0])])
+    store = FollowStore([MemoryShard(lambda: now[0])])
     boards = Boards(store)
 
     def save(pin: int) -> None:
@@ -555,7 +555,7 @@ def above_zero(drops: int, seed: int = 0, mutant: Mutant | None = None) -> str |
     anything is.
     """
     rng = random.Random(seed)
-    store = ShardedFollowStore([MemoryShard(lambda: 1)])
+    store = FollowStore([MemoryShard(lambda: 1)])
     boards = Boards(store, NARROW)
     with _patched([] if mutant is None else list(mutant.patched())):
         for pin in range(1, 13):

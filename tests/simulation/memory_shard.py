@@ -1,5 +1,5 @@
 """A shard of the follow store in plain dictionaries: a simulation makes thousands of them. The rules are not here but
-in `feedstore.follows.recording` and `sharded`, which run as they are.
+in `feedstore.follows.recording` and `store`, which run as they are.
 """
 
 import itertools

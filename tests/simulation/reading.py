@@ -3,7 +3,7 @@
 from typing import cast
 
 from feedstore.following.pages import FeedPages, Page
-from feedstore.replicas.race import Answer, Replicas
+from feedstore.replicas.replicas import Answer, Replicas
 from feedstore.widecolumn import WideColumnStore
 
 

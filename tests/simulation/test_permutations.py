@@ -17,7 +17,7 @@ from feedstore.boards import Boards
 from feedstore.domain import Action, DeletePin, Entry, Follow, Pin, RecordedAction, SavePin, Unfollow, board, user
 from feedstore.following import Limits, feed_table
 from feedstore.follows.port import Request, actions_in
-from feedstore.follows.sharded import ShardedFollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.effort import EVERY
 from tests.simulation.bag import Bag, Group
@@ -53,7 +53,7 @@ class Pipeline:
 
     def __init__(self, past: Sequence[Action], *, pins_are_old: bool) -> None:
         self.now_ms = NOW_MS - (100_000 if pins_are_old else 0)
-        self.follows = ShardedFollowStore([MemoryShard(lambda: self.now_ms)], clock=lambda: self.now_ms / 1_000)
+        self.follows = FollowStore([MemoryShard(lambda: self.now_ms)], clock=lambda: self.now_ms / 1_000)
         self.bag = Bag(Random(0), 1, 1, ["a"])
         self.feeds = MemoryStore(feed_table(CAP, SLACK, LIMITS.purge_window_ms))
         self.progress = MemoryStore(progress_table(LIMITS.purge_window_ms))

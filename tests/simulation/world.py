@@ -38,9 +38,9 @@ from feedstore.domain import (
     user,
 )
 from feedstore.following import FEEDS, Limits, feed_table
-from feedstore.follows.port import ActionRefusedError, FollowStore, Request
-from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.replicas.replica import Replica
+from feedstore.follows.port import ActionRefusedError, Request
+from feedstore.follows.store import FollowStore
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Table, WideColumnStore
 from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
 from tests.queue.memory_queue import MemoryDeadLetters
@@ -199,7 +199,7 @@ class World:
             wrapped = [
                 Port(f"shard {n}", shard, self.scheduler, None, after=False) for n, shard in enumerate(self.shards)
             ]
-            self.follows_store = ShardedFollowStore(
+            self.follows_store = FollowStore(
                 wrapped if fine else self.shards,  # type: ignore[arg-type]
                 clock=lambda: self.now_ms / 1_000,
             )

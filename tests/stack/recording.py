@@ -10,7 +10,8 @@ from typing import Self
 from feedstore.app import wiring as serving_wiring
 from feedstore.app.config import Config
 from feedstore.app.wiring import wall_ms
-from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError, Request
+from feedstore.follows.store import FollowStore
 from workers.app import replay
 
 _TOGETHER = 25

@@ -16,7 +16,8 @@ from deploy.local import Stack
 from feedstore.app.config import FILE_NAME
 from feedstore.app.wiring import open_follows, wall_ms
 from feedstore.domain import DeletePin, Follow, Pin, SavePin, user
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.port import FollowStoreUnavailableError, Request
+from feedstore.follows.store import FollowStore
 from tests.browser.served import Served
 from tests.cli.command import Cli
 from tests.stack import homes

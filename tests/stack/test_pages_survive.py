@@ -25,7 +25,7 @@ from feedstore.domain import Entry, Pin, PinSaved, SavePin, user
 from feedstore.following.pages import FeedPages
 from feedstore.following.service import FeedService
 from feedstore.follows.port import Request
-from feedstore.replicas.race import Replicas
+from feedstore.replicas.replicas import Replicas
 from tests.browser.served import Served
 from tests.cli.command import Cli
 from tests.stack import homes

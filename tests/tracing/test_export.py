@@ -73,14 +73,14 @@ def test_the_end_sends_what_is_left(receiver: Receiver):
     assert [(service, span.name) for service, span in receiver.spans()] == [("feedstore-test", "whole")]
 
 
-def test_a_receiver_that_hangs_holds_up_no_span_and_no_end(receiver: Receiver):
+def test_a_receiver_that_hangs_holds_up_no_span_and_no_end(receiver: Receiver, monkeypatch: pytest.MonkeyPatch):
     receiver.hang()
     tracer = otel.exporting(receiver.address, 1.0, "test", "embedded")
     for _ in range(3 * otel.QUEUE_MAX):
         with tracer.trace("whole"):
             pass
     until(lambda: receiver.asked, "a request that hangs")
-    tracer._close_s = 0.01
+    monkeypatch.setattr(otel, "CLOSE_S", 0.01)
     with capture_logs() as lines:
         tracer.close()
     # It ended while the receiver still held the request.

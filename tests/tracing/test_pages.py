@@ -7,8 +7,7 @@ import pytest
 
 from feedstore.following import FEEDS, row_key
 from feedstore.replicas.attempts import OnThreads
-from feedstore.replicas.race import ReplicaSource, TracedReplicas
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica, ReplicaSource, TracedReplicas
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import PROGRESS, progress_table
 from tests.replicas.fakes import LONG_S, NOW_MS, USER, WINDOW_MS, FakeStore

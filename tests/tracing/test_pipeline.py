@@ -10,7 +10,7 @@ import pytest
 from feedstore.domain import Follow, Pin, SavePin, user
 from feedstore.following import row_key
 from feedstore.follows.port import Request
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.tracing.otel import LINKS_MAX
 from feedstore.widecolumn import Mutation, RefusedError, UnavailableError
 from feedstore.widecolumn.port import WideColumnStore

@@ -13,11 +13,12 @@ from typing import Final, Protocol
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.boards import MAX_PAGE as BOARD_PAGE
-from feedstore.boards import BoardPin, Boards, BoardStore, Move
+from feedstore.boards import BoardPin, Boards, Move
 from feedstore.domain import Entry, Follow, Followed, Followee, Pin, SavePin, Unfollow, Unfollowed
 from feedstore.following import FEEDS, Page, feeds_ascending
 from feedstore.following.pages import FeedPages
-from feedstore.follows.port import ActionRefusedError, FollowStore, Request, actions_in
+from feedstore.follows.port import ActionRefusedError, Request, actions_in
+from feedstore.follows.store import FollowStore
 from workers.app import until, wiring
 from workers.boards.walks import checked
 from workers.following import landed
@@ -315,7 +316,7 @@ class Demo:
         boards = Boards(self._ports.follows)
         return max(sorted(found), key=lambda board: sum(part.pins for part in checked(boards, board)))
 
-    def _order(self, boards: BoardStore, board: int) -> list[BoardPin]:
+    def _order(self, boards: Boards, board: int) -> list[BoardPin]:
         found: list[BoardPin] = []
         after = None
         while True:
@@ -325,7 +326,7 @@ class Demo:
             if after is None:
                 return found
 
-    def _drop_lowest(self, boards: BoardStore, board: int, order: list[int]) -> None:
+    def _drop_lowest(self, boards: Boards, board: int, order: list[int]) -> None:
         """Moves the lowest pin below the topmost one, here and on the board."""
         lowest = order.pop()
         boards.reorder(Move(board, lowest, before=order[0], after=order[1]))

@@ -12,11 +12,11 @@ from typing import Final
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
+from feedstore.clocks import behind_ms
 from feedstore.errors import NotNowError
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
 from feedstore.follows.port import Backlog, ClockStepError
 from feedstore.metering import Definition
-from feedstore.widecolumn.behind import behind_ms
 from feedstore.widecolumn.progress import Progress, State
 from workers.following import metrics
 from workers.following.faults import PartAwayError, fault

@@ -13,8 +13,8 @@ from feedstore.app import wiring as serving_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import replica
-from feedstore.follows.port import FollowStore
-from feedstore.replicas.replica import Replica
+from feedstore.follows.store import FollowStore
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
 from workers.following.applied import note_all

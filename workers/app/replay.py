@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Meta
 
 from feedstore import validation
-from feedstore.boards import BoardCrowdedError, BoardStore, Move, Placed, ReorderRefusedError
+from feedstore.boards import BoardCrowdedError, Boards, Move, Placed, ReorderRefusedError
 from feedstore.domain import (
     MAX_ID,
     RESERVED_FROM,
@@ -36,7 +36,8 @@ from feedstore.domain import (
     SavePin,
     Unfollow,
 )
-from feedstore.follows.port import ActionRefusedError, FollowStore, FollowStoreUnavailableError, Request
+from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError, Request
+from feedstore.follows.store import FollowStore
 from feedstore.validation import words
 
 MAX_LINE_BYTES: Final = 65_536
@@ -168,7 +169,7 @@ class InterruptedReplayError(Exception):
 def replay(
     source: ByteStream,
     follows: FollowStore,
-    boards: BoardStore,
+    boards: Boards,
     *,
     from_line: int = 1,
     bad_line: Callable[[int, str], None],
@@ -217,7 +218,7 @@ def replay(
     return done
 
 
-def _reorder(boards: BoardStore, move: Move) -> list[Placed | ReorderRefusedError]:
+def _reorder(boards: Boards, move: Move) -> list[Placed | ReorderRefusedError]:
     try:
         return [boards.reorder(move)]
     except ReorderRefusedError as error:

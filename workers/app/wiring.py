@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.app.places import replica
+from feedstore.background import on_a_thread
 from feedstore.boards import Boards
 from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS, Limits
 from feedstore.metering import Counting
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
 from feedstore.widecolumn.metered import Metered
@@ -357,7 +358,8 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 def expander(ports: Ports, config: Config) -> Loop:
     respacing = Respacing(Boards(ports.follows), time.monotonic, meter=ports.meter)
-    window = FanoutWindow(ports.queue, list(map(writer_group, ports.replicas)), time.monotonic, ports.clock)
+    groups = list(map(writer_group, ports.replicas))
+    window = FanoutWindow(ports.queue, groups, time.monotonic, ports.clock, on_a_thread("fanout-window"))
     handler = Expander(
         ports.follows, ports.queue, config.limits, respacing.respace, ports.meter, ports.tracer, window=window
     )

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
-from feedstore.boards import MAX_PAGE, BoardStore, Place
+from feedstore.boards import MAX_PAGE, Boards, Place
 from feedstore.errors import ConfigError
 
 
-def export(boards: BoardStore, board: int, path: Path, on_progress: Callable[[int], None]) -> int:
+def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], None]) -> int:
     """Writes every pin of a board from the top: `pin`, `created_ms` and `moved_ms` (0: never) as int64, `sequence` as
     decimal128(38, 0), which holds all its digits. Returns how many pins. A pin that is moved meanwhile may be in it
     twice, or not at all. The file is there whole, or as it was before.

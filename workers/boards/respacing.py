@@ -6,7 +6,7 @@ from typing import Final
 
 import structlog
 
-from feedstore.boards import BoardStore, Respaced
+from feedstore.boards import Boards, Respaced
 from feedstore.domain import RespaceAsked
 from feedstore.metering import UNCOUNTED, Meter
 from workers.boards import metrics
@@ -38,7 +38,7 @@ class Respacing:
 
     def __init__(
         self,
-        boards: BoardStore,
+        boards: Boards,
         clock: Callable[[], float],
         rows: int = ROWS,
         meter: Meter = UNCOUNTED,

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from feedstore.boards import MAX_ROWS, BoardFindings, BoardStore, Respaced
+from feedstore.boards import MAX_ROWS, BoardFindings, Boards, Respaced
 from feedstore.domain import RespaceAsked
 
 
-def every_arranged(boards: BoardStore) -> Iterator[int]:
+def every_arranged(boards: Boards) -> Iterator[int]:
     """The boards with placed pins, ascending. Raises FollowStoreUnavailableError."""
     board: int | None = 0
     while board is not None:
@@ -15,7 +15,7 @@ def every_arranged(boards: BoardStore) -> Iterator[int]:
             yield board
 
 
-def checked(boards: BoardStore, board: int) -> Iterator[BoardFindings]:
+def checked(boards: Boards, board: int) -> Iterator[BoardFindings]:
     """The parts of a board, from the top. Raises FollowStoreUnavailableError, InvalidValueError."""
     after = None
     while True:
@@ -27,7 +27,7 @@ def checked(boards: BoardStore, board: int) -> Iterator[BoardFindings]:
 
 
 def respaced(
-    boards: BoardStore, asked: RespaceAsked, rows: int = MAX_ROWS, rows_again: int = MAX_ROWS
+    boards: Boards, asked: RespaceAsked, rows: int = MAX_ROWS, rows_again: int = MAX_ROWS
 ) -> Iterator[Respaced]:
     """Makes room around a pin, a transaction of at most `rows` rows each. It is done when this ends; it may be left at
     any time.

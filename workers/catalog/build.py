@@ -12,7 +12,8 @@ from feedstore.catalog.pins import entry_of, key_of
 from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogStore, Generation
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from feedstore.errors import NeverError
-from feedstore.follows.port import MAX_PAGE, FollowStore, PinState
+from feedstore.follows.port import MAX_PAGE, PinState
+from feedstore.follows.store import FollowStore
 from workers.catalog import side_by_side
 
 SAMPLE: Final = 1_000

@@ -5,7 +5,8 @@ from typing import Final, Literal, NamedTuple
 
 from feedstore.catalog.pins import key_of, live_pin
 from feedstore.catalog.port import CatalogReader
-from feedstore.follows.port import MAX_PAGE, FollowStore, PinState
+from feedstore.follows.port import MAX_PAGE, PinState
+from feedstore.follows.store import FollowStore
 
 Kind = Literal["missing", "differs", "deleted", "alive"]
 

@@ -14,7 +14,7 @@ import structlog
 
 from feedstore.catalog.port import Update
 from feedstore.catalog.reader import Catalog
-from feedstore.clocks import STEP_MAX_MS
+from feedstore.clocks import APART_MAX_MS
 from feedstore.errors import NotNowError
 from workers.catalog.messages import Posted
 from workers.pipeline.retry import Rest
@@ -35,7 +35,7 @@ END_S: Final = 1.0
 WARN_EVERY_S: Final = 60.0
 """How often it is said that messages cannot be read: each of them may be one of thousands."""
 
-APART_MS: Final = STEP_MAX_MS
+APART_MS: Final = APART_MAX_MS
 """The source's clock is ahead of this process's by less than this."""
 
 Body = TypeVar("Body")

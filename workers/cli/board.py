@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from feedstore.app.wiring import clock_of, open_follows
-from feedstore.boards import FROM_BOTTOM, MAX_PAGE, BoardFindings, BoardPin, Boards, BoardStore, cursors, room
+from feedstore.boards import FROM_BOTTOM, MAX_PAGE, BoardFindings, BoardPin, Boards, cursors, room
 from feedstore.domain import RespaceAsked
 from workers.boards.files import export
 from workers.boards.walks import checked, every_arranged, respaced
@@ -48,7 +48,7 @@ def board() -> None:
 
 
 @contextmanager
-def _boards(session: Session) -> Iterator[BoardStore]:
+def _boards(session: Session) -> Iterator[Boards]:
     with closing(open_follows(session.config, clock_of(session.config))) as follows:
         yield Boards(follows)
 
@@ -239,7 +239,7 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
         note(f"board {board_id}: no gap is narrow, nothing was written")
 
 
-def _narrow(boards: BoardStore, board_id: int) -> Iterator[int]:
+def _narrow(boards: Boards, board_id: int) -> Iterator[int]:
     for part in checked(boards, board_id):
         yield from part.narrow
 

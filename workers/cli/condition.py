@@ -10,9 +10,8 @@ from typing import Final
 
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
-from feedstore.clocks import Process
+from feedstore.clocks import APART_MAX_MS, Process, behind_ms
 from feedstore.widecolumn import DamagedError, UnavailableError
-from feedstore.widecolumn.behind import AHEAD_MS, behind_ms
 from feedstore.widecolumn.progress import Progress
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN
@@ -140,7 +139,7 @@ def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
     that commits there is older than such a clock: it was wrong once, and times continue from it.
     """
     ahead = {shard: ahead_ms(ports, shard) for shard in range(ports.follows.shards())}
-    return {shard: ms for shard, ms in ahead.items() if ms > AHEAD_MS}
+    return {shard: ms for shard, ms in ahead.items() if ms > APART_MAX_MS}
 
 
 def disks(config: Config) -> Iterator[Disk]:

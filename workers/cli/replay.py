@@ -12,7 +12,7 @@ import click
 
 from feedstore.app.wiring import clock_of, open_follows
 from feedstore.boards import Boards
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from workers.app import memory_tuning
 from workers.app import replay as replaying
 from workers.app.replay import ByteStream, InterruptedReplayError, Replayed

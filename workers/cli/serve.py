@@ -17,7 +17,7 @@ import click
 
 from feedstore.app.config import Config
 from feedstore.app.services import Services, open_services, services_on
-from feedstore.app.tracing import tracing
+from feedstore.app.tracing import open_tracer
 from feedstore.app.wiring import clock_of
 from feedstore.catalog.settings import PINS, posted
 from feedstore.errors import ConfigError, PortError
@@ -105,7 +105,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
     memory_tuning.relax()
     logs.adopt("asyncio", "uvicorn")
     with ExitStack() as stack:
-        tracer = stack.enter_context(tracing(config, "serve"))
+        tracer = stack.enter_context(closing(open_tracer(config, "serve")))
         logs.name_traces(tracer)
         if wiring.is_embedded(config):
             try:

@@ -11,7 +11,7 @@ import click
 
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
-from feedstore.app.tracing import tracing
+from feedstore.app.tracing import open_tracer
 from feedstore.domain import MAX_ID
 from feedstore.metering import Program
 from feedstore.settings import duration_ms
@@ -119,7 +119,7 @@ class Session:
         """The same for a program that works: its work is traced, if the configuration says so. program: the name in its
         spans.
         """
-        with tracing(self.config, program) as tracer:
+        with contextlib.closing(open_tracer(self.config, program)) as tracer:
             logs.name_traces(tracer)
             with self.ports(access, feeds=feeds, tracer=tracer) as ports:
                 yield ports

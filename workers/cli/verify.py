@@ -11,7 +11,7 @@ import click
 from feedstore.app.wiring import monotonic_s
 from feedstore.domain import MAX_ID, Followee
 from feedstore.following import FEEDS, Limits
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from workers.app import memory_tuning, wiring
 from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
 from workers.cli.session import DURATION, ID, REFUSED, Session, TryLaterError, json_option, pass_session

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from feedstore.following import FEEDS, Witnesses
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import cluster_groups, damaged_message

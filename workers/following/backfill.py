@@ -7,7 +7,8 @@ from operator import attrgetter
 
 from feedstore.domain import Followed, Followee, Pin, RefillAsked
 from feedstore.following import Limits
-from feedstore.follows.port import MAX_PAGE, FollowStore, Merged, PinState, RefillTimes
+from feedstore.follows.port import MAX_PAGE, Merged, PinState, RefillTimes
+from feedstore.follows.store import FollowStore
 from workers.following.covering import covering_now
 from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery

@@ -15,9 +15,10 @@ from feedstore.domain import MAX_ID, RESERVED_FROM, Follow, Followed, Pin, SaveP
 from feedstore.errors import NotNowError
 from feedstore.following import FEEDS, bucket, row_key
 from feedstore.following.witnesses import PARTS
-from feedstore.follows.port import FollowStore, Request
+from feedstore.follows.port import Request
+from feedstore.follows.store import FollowStore
 from feedstore.metering import Meter
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from workers.following import metrics
 
 _log = structlog.get_logger()

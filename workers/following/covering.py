@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 
 from feedstore.domain import Edge, Followee, Pin, board, user
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 
 
 class Covering:

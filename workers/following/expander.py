@@ -19,7 +19,8 @@ from feedstore.domain import (
     Unfollowed,
 )
 from feedstore.following import Limits
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics

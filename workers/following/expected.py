@@ -7,7 +7,8 @@ from operator import attrgetter
 
 from feedstore.domain import MAX_ID, Edge, Followee
 from feedstore.following import columns, entries_of
-from feedstore.follows.port import MAX_PAGE, FollowStore, Merged, PinState
+from feedstore.follows.port import MAX_PAGE, Merged, PinState
+from feedstore.follows.store import FollowStore
 
 FOLLOWEES_AT_ONCE = 64
 """How many followees' newest pins are read together, up to `cap` of each; those of who follows more are merged by the

@@ -13,7 +13,8 @@ from typing import Final, NamedTuple
 
 from feedstore.domain import MAX_ID, Followee, Pin, PinDeleted, PinSaved
 from feedstore.following import Limits
-from feedstore.follows.port import Follower, FollowStore
+from feedstore.follows.port import Follower
+from feedstore.follows.store import FollowStore
 from workers.following.messages import Block, Delivery, Range
 
 Publish = Callable[[Iterable[Delivery]], None]

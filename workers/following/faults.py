@@ -7,7 +7,7 @@ from typing import Final
 
 from feedstore.following import FEEDS, trusted_watermark
 from feedstore.following.witnesses import ROWS
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError, WideColumnStore
 from feedstore.widecolumn.progress import Progress
 from workers.following.applied import behind

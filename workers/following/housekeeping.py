@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import structlog
 
 from feedstore.following import FEEDS, Limits
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Sweep
 from feedstore.widecolumn.progress import Progress
 from workers.following import metrics

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.progress import Progress
 from workers.following.messages import Delivery, Hold, Parked, encode_delivery, encode_parked
 from workers.following.packs import Pack

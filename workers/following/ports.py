@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from feedstore.lazy import Closable
 from feedstore.metering import Counting
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.replicas import Replica
 from feedstore.tracing import UNTRACED, Tracer
 from workers.queue.port import DeadLetters, Queue, Topic
 

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from feedstore.domain import Followee, Pin, Unfollowed, board, user
 from feedstore.following import Limits
-from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.follows.port import MAX_PAGE
+from feedstore.follows.store import FollowStore
 from workers.following.covering import Covering, covering_now
 from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery, Purge

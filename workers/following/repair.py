@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from feedstore.domain import MAX_ID, Edge, Followed, Followee, RefillAsked
 from feedstore.following import MAX_CHUNK, columns
-from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.follows.port import MAX_PAGE
+from feedstore.follows.store import FollowStore
 from workers.following.messages import Delivery, Stray, encode_delivery
 from workers.following.topics import DELIVERIES
 from workers.following.verify import Finding

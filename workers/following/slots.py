@@ -10,7 +10,7 @@ from typing import Final
 
 from feedstore.domain import Unfollowed
 from feedstore.following import bucket
-from feedstore.follows.port import FollowStore
+from feedstore.follows.store import FollowStore
 from workers.following.messages import Block, Delivery, Hold, Parked, RangeTask, Task
 from workers.following.packs import Pack
 

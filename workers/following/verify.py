@@ -12,7 +12,8 @@ from typing import Literal, NamedTuple, TypeVar
 
 from feedstore.domain import MAX_ID, Edge, Followee, Pin
 from feedstore.following import entries_of, row_key, rows_ascending
-from feedstore.follows.port import MAX_PAGE, FollowStore, PinState
+from feedstore.follows.port import MAX_PAGE, PinState
+from feedstore.follows.store import FollowStore
 from feedstore.widecolumn import Cell, DamagedError, WideColumnStore
 from workers.following.expected import Expected
 

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from feedstore.background import Background, BackgroundLook
 from workers.following.topics import DELIVERIES
 from workers.queue.port import Queue, QueueError
 
@@ -29,10 +30,6 @@ LOOK_MS: Final = 250
 """How often it is asked how far the clusters are, while ranges wait."""
 
 
-def on_a_thread(look: Callable[[], None]) -> None:
-    threading.Thread(target=look, name="fanout-window", daemon=True).start()
-
-
 class _OnItsWay(NamedTuple):
     """published_s: when. ends: the positions of a group that has all of it, by partition."""
 
@@ -44,8 +41,7 @@ class FanoutWindow:
     """What one expander has published of large fanouts and no cluster has taken yet. Thread-safe.
 
     groups: those that write the clusters. The first that is done counts: one that is away holds up nothing. clock:
-    monotonic seconds. wall_ms: ms since 1970. background: runs a look, which asks the queue and may take long, on
-    another thread; a RuntimeError says that there can be none now.
+    monotonic seconds. wall_ms: ms since 1970. background: for looks, which ask the queue.
     """
 
     def __init__(
@@ -54,19 +50,18 @@ class FanoutWindow:
         groups: Collection[str],
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
-        background: Callable[[Callable[[], None]], None] = on_a_thread,
+        background: Background,
     ) -> None:
         self._queue = queue
         self._groups = groups
         self._clock = clock
         self._wall_ms = wall_ms
-        self._background = background
+        self._looks = BackgroundLook(self._look, background, _not_looked)
         self._lock = threading.Lock()
         self._on_their_way: list[_OnItsWay] = []
         self._calls = CALLS // 2
         self._looked_s = clock()
         self._quarter = 0  # the last in which a look began
-        self._looking = threading.Lock()
 
     def published(self) -> None:
         """Ranges were published, of large fanouts, just now."""
@@ -86,13 +81,9 @@ class FanoutWindow:
         """
         self._drop_old()
         quarter = self._wall_ms() // LOOK_MS
-        if self.is_full() and quarter != self._quarter and self._looking.acquire(blocking=False):
+        if self.is_full() and quarter != self._quarter and not self._looks.is_under_way:
             self._quarter = quarter
-            try:
-                self._background(self._look)
-            except RuntimeError as error:  # no more threads can be started: the next quarter tries again
-                self._looking.release()
-                _log.warning("fanouts.not_looked", error=str(error))
+            self._looks.begin()
         return (quarter + 1) * LOOK_MS if self.is_full() else 0
 
     def _drop_old(self) -> None:
@@ -104,18 +95,15 @@ class FanoutWindow:
             self._on_their_way = left
 
     def _look(self) -> None:
-        try:
-            asked = (self._asked(partial(self._queue.positions, DELIVERIES, group)) for group in self._groups)
-            positions = [found for found in asked if found is not None]
-            with self._lock:
-                way = self._on_their_way
-                left = [each for each in way if not any(_is_past(some, each.ends) for some in positions)]
-                if len(left) < len(way):
-                    self._calls = max(1, self._calls - 1) if self._is_slow() else min(CALLS, self._calls + 1)
-                self._on_their_way = left
-                self._looked_s = self._clock()
-        finally:
-            self._looking.release()
+        asked = (self._asked(partial(self._queue.positions, DELIVERIES, group)) for group in self._groups)
+        positions = [found for found in asked if found is not None]
+        with self._lock:
+            way = self._on_their_way
+            left = [each for each in way if not any(_is_past(some, each.ends) for some in positions)]
+            if len(left) < len(way):
+                self._calls = max(1, self._calls - 1) if self._is_slow() else min(CALLS, self._calls + 1)
+            self._on_their_way = left
+            self._looked_s = self._clock()
 
     def _is_slow(self) -> bool:
         """Whether the first call was on its way for longer than SLOW_S for certain: it was, at the last look."""
@@ -125,8 +113,12 @@ class FanoutWindow:
         try:
             return ask()
         except QueueError as error:
-            _log.warning("fanouts.not_looked", error=str(error))
+            _not_looked(str(error))
             return None
+
+
+def _not_looked(error: str) -> None:
+    _log.warning("fanouts.not_looked", error=error)
 
 
 def _is_past(positions: dict[int, int], ends: dict[int, int]) -> bool:

@@ -5,10 +5,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import TypeVar, assert_never
 
-from feedstore.clocks import STEP_MAX_MS
+from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import PinSaved, RecordedAction, Unfollowed
 from feedstore.following import FEEDS, Limits, entries_of, mutations, row_key
-from feedstore.follows.port import MAX_PAGE, FollowStore
+from feedstore.follows.port import MAX_PAGE
+from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
 from feedstore.tracing import UNTRACED, Tracer, Value
 from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
@@ -86,7 +87,7 @@ class Writer:
         packs: list[Pack] = []
         late: list[Delivery | Pack] = []
         # What was read later than now was read by a clock that was ahead: its age is unknown.
-        ahead_ms = now_ms + STEP_MAX_MS
+        ahead_ms = now_ms + APART_MAX_MS
         for message in ours:
             match message:
                 case Hold():
@@ -139,7 +140,7 @@ class Writer:
         landed. One that is ahead of the store's time says nothing: it comes from before a shard was brought back. One
         of partitions that do not exist says nothing either.
         """
-        ahead_ms = self._follows.about_now().latest_ms + STEP_MAX_MS
+        ahead_ms = self._follows.about_now().latest_ms + APART_MAX_MS
         known = [each for each in ticks if each[1].settled_ms <= ahead_ms and self._known.had(each[1])]
         oldest_first = sorted(known, key=lambda each: each[1].settled_ms)
         self._progress.advance(

@@ -15,15 +15,16 @@ from dataclasses import replace
 import pymysql
 import structlog
 
+from feedstore.background import on_a_thread
 from feedstore.clocks import machine_ms, steady
 from feedstore.follows.mysql.connections import MySQLPool, PoolBounds, meaning
 from feedstore.follows.mysql.schema import check, is_missing, migrate
 from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.mysql.servers import parse as server
 from feedstore.follows.mysql.shard import MySQLShard
-from feedstore.follows.port import FollowStore, FollowStoreUnavailableError
-from feedstore.follows.sharded import ShardedFollowStore
-from feedstore.follows.watched import boot_s, in_a_thread
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.store import FollowStore
+from feedstore.follows.watched import boot_s
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.tracing import UNTRACED, Tracer
 
@@ -66,7 +67,7 @@ def open_store(
 ) -> FollowStore:
     """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests. own: that of
     this process: a database whose clock is far ahead of it, and of what was settled, stamps nothing. may_be_away:
-    whether it opens if no database can be reached. meter, tracer: as of the `ShardedFollowStore`.
+    whether it opens if no database can be reached. meter, tracer: as of the `FollowStore`.
 
     A database that cannot be reached now is looked at when it can be, before anything is asked of it: others continue
     without it.
@@ -93,7 +94,7 @@ def open_store(
             _log.warning("follows.shard_away", shard=number, error=str(error))
         opened.pop_all()
     executor = ThreadPoolExecutor(CALLS_AT_ONCE, "follows") if len(shards) > 1 else None
-    return ShardedFollowStore(shards, executor, in_a_thread, meter=meter, tracer=tracer)
+    return FollowStore(shards, executor, on_a_thread("follows-look"), meter=meter, tracer=tracer)
 
 
 def _pool(where: MySQLServer, number: int, count: int, bounds: PoolBounds) -> MySQLPool:

@@ -1,34 +1,21 @@
 """The tables of a MySQL shard: migrations, in order and one runner at a time, and which shard a database is."""
 
 import hashlib
-import importlib.resources
 from contextlib import closing
-from functools import cache
-from importlib.resources.abc import Traversable
-from pathlib import Path
 from typing import Final
 
 import pymysql
 
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.follows.mysql.servers import MySQLServer
-from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.versions import latest, migrations, refuse_shard, refuse_version
 
 LOCK_WAIT_S: Final = 15
 """How long a runner waits for another one."""
 
 _UNKNOWN_DATABASE: Final = 1049
 _UNKNOWN_TABLE: Final = 1146
-
-
-@cache
-def migrations() -> tuple[tuple[int, str], ...]:
-    """(version, script), ascending. They are in `schemas/follows/mysql`, or in the package if it is installed."""
-    packaged = importlib.resources.files("feedstore.follows") / "migrations" / "mysql"
-    in_repository = Path(__file__).parents[3] / "schemas" / "follows" / "mysql"
-    folder: Traversable = packaged if packaged.is_dir() else in_repository
-    scripts = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return tuple((int(name.split("_", 1)[0]), entry.read_text("utf-8")) for name, entry in scripts)
 
 
 def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) -> None:
@@ -66,24 +53,15 @@ def is_missing(server: MySQLServer, bounds: PoolBounds) -> bool:
 
 
 def check(connection: MySQLConnection, server: MySQLServer, shard: int, shards: int) -> None:
-    """Refuses a database that is not this shard, with tables of this program's version. A store that opened its shards
-    in another order would find nothing.
+    """Refuses a database that is not this shard, with tables of this program's version.
 
     Raises:
         FollowStoreUnavailableError
         pymysql.MySQLError: it could not look.
     """
-    refuse_version(server, _version(connection), migrations()[-1][0])
+    refuse_version(server, _version(connection), "mysql")
     rows = connection.rows("SELECT shard, shards FROM shard_state WHERE only_row = 1")
-    found = rows[0] if rows else None
-    if found != (shard, shards):
-        raise FollowStoreUnavailableError(
-            f"{server}: it is {_shard_name(found)}, and was opened as {_shard_name((shard, shards))}"
-        )
-
-
-def _shard_name(shard: tuple[int, ...] | None) -> str:
-    return "no shard" if shard is None else f"shard {shard[0]} of {shard[1]}"
+    refuse_shard(server, rows[0] if rows else None, (shard, shards))
 
 
 def _connect_or_create(server: MySQLServer, bounds: PoolBounds) -> MySQLConnection:
@@ -109,10 +87,10 @@ def _locked(connection: MySQLConnection, server: MySQLServer) -> None:
 
 
 def _migrate(connection: MySQLConnection, server: MySQLServer) -> None:
-    stored, latest = _version(connection), migrations()[-1][0]
-    if stored > latest:
-        raise FollowStoreUnavailableError(f"{server}: it has version {stored}, this program knows {latest}")
-    for version, script in migrations():
+    stored = _version(connection)
+    if stored > latest("mysql"):
+        raise FollowStoreUnavailableError(f"{server}: it has version {stored}, this program knows {latest('mysql')}")
+    for version, script in migrations("mysql"):
         if version > stored:
             connection.run([script.rstrip().removesuffix(";")])
             connection.run([f"INSERT INTO schema_versions (version) VALUES ({version:d})"])

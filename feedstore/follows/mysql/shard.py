@@ -62,6 +62,7 @@ _PAUSE_S: Final = 0.002
 _PAUSE_MAX_S: Final = 0.2
 
 _Done = TypeVar("_Done")
+_Place = TypeVar("_Place")
 
 
 class MySQLShard:
@@ -269,12 +270,7 @@ class MySQLShard:
         return self._all([sql.active_edges(follower, or_changed_since_ms)])
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
-        rows: list[EdgeRow] = []
-        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
-            rows += self._all([sql.active_edges_after(chunk, limit - len(rows))])
-            if len(rows) == limit:
-                break
-        return rows
+        return self._first(places, limit, sql.active_edges_after)
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all([sql.ended_edges_after(follower, since_ms, after, limit)])
@@ -330,12 +326,7 @@ class MySQLShard:
         return found
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
-        rows: list[SavedRow] = []
-        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
-            rows += self._all([sql.pins_saved_since(chunk, since_ms, limit - len(rows))])
-            if len(rows) == limit:
-                break
-        return rows
+        return self._first(places, limit, lambda some, most: sql.pins_saved_since(some, since_ms, most))
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
         return self._all(sql.pins(pins, sql.UNLOCKED))
@@ -347,12 +338,7 @@ class MySQLShard:
         return dict(self._all(sql.boards(boards, sql.UNLOCKED)))
 
     def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
-        rows: list[BoardRow] = []
-        for chunk in sql.chunks(owners, sql.VALUES_A_LIST):
-            rows += self._all([sql.boards_of(chunk, after, limit - len(rows))])
-            if len(rows) == limit:
-                break
-        return rows
+        return self._first(owners, limit, lambda some, most: sql.boards_of(some, after, most))
 
     def next_arranged_board(self, after: int) -> int | None:
         [(board,)] = self._rows(boards.next_arranged(after))
@@ -423,6 +409,17 @@ class MySQLShard:
 
     def _all(self, statements: Iterable[str]) -> list[Any]:
         return list(itertools.chain.from_iterable(reply.rows for reply in self._run(list(statements))))
+
+    def _first(
+        self, places: Sequence[_Place], limit: int, statement: Callable[[Sequence[_Place], int], str]
+    ) -> list[Any]:
+        """The first `limit` rows of some places, in their order. statement: about a part of them, for so many rows."""
+        rows: list[Any] = []
+        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
+            rows += self._all([statement(chunk, limit - len(rows))])
+            if len(rows) == limit:
+                break
+        return rows
 
     def _packed(self, statement: str, width: int) -> list[tuple[int, ...]]:
         try:

@@ -7,7 +7,7 @@ rows come in chunks, sorted by primary key: transactions that write the same row
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from feedstore.clocks import STEP_MAX_MS
+from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import RESERVED_FROM
 from feedstore.follows.shard import (
     BoardRow,
@@ -183,7 +183,7 @@ def settle(now_ms: int | None, own_ms: int) -> str:
     """
     now = NOW_MS if now_ms is None else _integer(now_ms)
     settled = f"GREATEST({now}, latest_ms + ({now} < latest_ms))"
-    stepped = f"{now} > GREATEST(latest_ms, {_integer(own_ms)}) + {STEP_MAX_MS}"
+    stepped = f"{now} > GREATEST(latest_ms, {_integer(own_ms)}) + {APART_MAX_MS}"
     return f"UPDATE shard_state SET latest_ms = LAST_INSERT_ID({settled}) WHERE only_row = 1 AND NOT ({stepped})"
 
 

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, Self
 
+from feedstore.background import on_a_thread
 from feedstore.widecolumn.hbase import regions, regionserver, thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Addresses
-from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers, on_a_thread
+from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.records import RecordTable
@@ -112,7 +113,8 @@ class HBaseCluster:
     def _direct(self, table: Table) -> DirectReads:
         look_up, within_ms = partial(self.regions, table.name), self._addresses.read_ms
         cluster = str(self._addresses.thrift2[0])
-        return DirectReads(cluster, table, look_up, self._servers, within_ms, time.monotonic, on_a_thread)
+        background = on_a_thread("hbase-regions")
+        return DirectReads(cluster, table, look_up, self._servers, within_ms, time.monotonic, background)
 
 
 def _scanned(to: thrift2.Thrift2Connection, scan: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Final
 
 import structlog
 
+from feedstore.background import Background, BackgroundLook
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import Gateways, WillNotError
 from feedstore.widecolumn.hbase.regions import TableRegion
@@ -21,9 +22,6 @@ from feedstore.widecolumn.hbase.regionserver import RegionServerConnection
 from feedstore.widecolumn.port import Table, UnavailableError
 
 _log = structlog.get_logger()
-
-Background = Callable[[Callable[[], None]], None]
-"""Runs something elsewhere, and does not wait for it."""
 
 LOOK_S, LOOK_S_MAX = 1.0, 30.0
 """How long the next look-up waits after one. It is doubled while some regions are not to be had."""
@@ -70,10 +68,6 @@ class RegionServers:
             each.close()
 
 
-def on_a_thread(look: Callable[[], None]) -> None:
-    threading.Thread(target=look, name="hbase-regions", daemon=True).start()
-
-
 class DirectReads:
     """Those of one table. Thread-safe.
 
@@ -98,11 +92,10 @@ class DirectReads:
         self._servers = servers
         self._within_s = within_ms / 1_000
         self._clock = clock
-        self._background = background
+        self._looks = BackgroundLook(self._look, background, self._not_looked_up)
         self._regions: list[TableRegion] = []
         self._wait_s = LOOK_S
         self._look_again_s = -math.inf
-        self._looking = threading.Lock()
 
     def cells(
         self, row: bytes, after: bytes | None = None, limit: int | None = None, deadline_s: float | None = None
@@ -145,12 +138,11 @@ class DirectReads:
 
     def _look_soon(self) -> None:
         """Begins a look-up, unless one is under way or has just ended. It does not wait, and it does not raise."""
-        if self._clock() >= self._look_again_s and self._looking.acquire(blocking=False):
-            try:
-                self._background(self._look)
-            except RuntimeError as error:  # there are too many threads
-                self._looking.release()
-                self._log.warning("hbase.not_looked_up", error=str(error))
+        if self._clock() >= self._look_again_s:
+            self._looks.begin()
+
+    def _not_looked_up(self, error: str) -> None:
+        self._log.warning("hbase.not_looked_up", error=error)
 
     def _look(self) -> None:
         regions = self._regions  # of which some may still be had, though no gateway can be asked
@@ -170,7 +162,6 @@ class DirectReads:
                 self._wait_s = min(LOOK_S_MAX, 2 * self._wait_s)
             self._regions = regions
             self._look_again_s = self._clock() + self._wait_s
-            self._looking.release()
             self._log.info("hbase.regions", regions=len(regions), left_to_gateways=away)
 
     def _answers(self, region: TableRegion, server: Address) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
-from feedstore.widecolumn.behind import AHEAD_MS
+from feedstore.clocks import APART_MAX_MS
 from workers.app.checks.facts import HomeFacts
 
 FREE_BYTES_MIN: Final = 256 << 20
@@ -109,13 +109,13 @@ def _disk(facts: HomeFacts) -> Iterator[str]:
 
 def _clock(facts: HomeFacts) -> Iterator[str]:
     for shard, ms in enumerate(facts.clocks_ms):
-        if ms > facts.now_ms + AHEAD_MS:
+        if ms > facts.now_ms + APART_MAX_MS:
             yield (
                 f"shard {shard} of the follow store is {(ms - facts.now_ms) / 1_000:,.0f} s ahead of this machine's"
                 " clock: set the clock, or, if it is right: feedctl clock set"
             )
             return  # the files of that time are as far ahead
-    if facts.newest_ms > facts.now_ms + AHEAD_MS:
+    if facts.newest_ms > facts.now_ms + APART_MAX_MS:
         yield "this machine's clock is before the time at which files of the home were written: set the clock"
 
 

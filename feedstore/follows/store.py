@@ -1,4 +1,14 @@
-"""The follow store over shards: routing by id, merging of pages, and the steps that cross shards."""
+"""The follow store: the source of truth that every feed is derived from.
+
+Each record lives on the shard of the id that it is looked up by, and an action's transaction touches one shard: its
+own record and its outbox row. The handlers write the records on other shards later, through `index`: the follower
+index of a followee, the pin indexes of an owner and of a board. Here is what goes beyond one shard: routing by id,
+merging of pages, and the steps that cross shards. A shard is a port, `shard.Shard`, which each database implements.
+
+Every call that takes many keys costs at most one round trip for each shard involved (and for each page). Reads are
+fresh snapshots on the primary: what was committed before the call is seen (rule 4). `tests/follows` runs this
+contract against every adapter, with one shard and with three.
+"""
 
 import itertools
 from collections import defaultdict
@@ -10,6 +20,7 @@ from typing import Final, TypeVar, assert_never
 
 import msgspec
 
+from feedstore.background import Background
 from feedstore.domain import (
     MAX_ID,
     Action,
@@ -33,6 +44,7 @@ from feedstore.follows import reconciling, recording
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Result, Run, Start, Way
 from feedstore.follows.port import (
     MAX_PAGE,
+    ActionRefusedError,
     Backlog,
     Between,
     Follower,
@@ -65,7 +77,7 @@ from feedstore.follows.shard import (
     Wanted,
     reaching,
 )
-from feedstore.follows.watched import Background, Shards, boot_s
+from feedstore.follows.watched import Shards, boot_s
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.tracing import UNTRACED, Context, Tracer
 
@@ -80,9 +92,10 @@ _Decided = TypeVar("_Decided")
 _Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
 
 
-class ShardedFollowStore:
-    """Implements `FollowStore`. The number and the order of the shards are part of the data.
+class FollowStore:
+    """All shards together. Thread-safe. Times are ms by the store's own clock.
 
+    shards: their number and their order are part of the data.
     executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with
         the store.
     background: how a shard is looked at while its callers continue. None: asking a shard for its time costs nothing.
@@ -106,9 +119,11 @@ class ShardedFollowStore:
         self._tracer = tracer
 
     def shards(self) -> int:
+        """How many shards there are, numbered from 0. Asks none of them."""
         return len(self._all)
 
     def shards_of(self, action: RecordedAction) -> frozenset[int]:
+        """The shards that the expansion of an action needs. Asks none of them."""
         match action:
             case PinSaved(pin):
                 return frozenset(map(self._all.shard_of, (pin.pin, pin.owner, pin.board)))
@@ -125,11 +140,20 @@ class ShardedFollowStore:
                 assert_never(action)
 
     def now(self, shard: int | None = None) -> int:
+        """The clock of one shard. Without a shard, the store's time: the earliest of the clocks of all shards."""
         if shard is not None:
             return self._all.on(shard, lambda each: each.now_ms())
         return min(self._all.on_all(lambda each: each.now_ms()))
 
     def about_now(self) -> Between:
+        """Bounds of the store's time, without waiting for its shards: their clocks at their last answers, plus the time
+        that has passed since on this machine. A shard that never answered is left out.
+
+        After a shard's clock has jumped, the bounds are wrong until its next answer.
+
+        Raises:
+            FollowStoreUnavailableError: no shard has answered since the store was opened.
+        """
         bounds = self._all.between()
         if not bounds:
             raise FollowStoreUnavailableError("no shard has told its time since the store was opened")
@@ -138,7 +162,25 @@ class ShardedFollowStore:
     # Recording
     # ------------------------------------------------------------------------------------------------------------
 
-    def record(self, requests: Sequence[Request]) -> list[Answer]:
+    def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
+        """Records actions, each along with its place in the outbox, in one transaction: both or neither; durable when
+        this returns (rule 11).
+
+        The answers have the order of the requests. A refusal is an answer, not an exception: it does not stop the
+        others. Requests on one shard may share a transaction, and take effect in the order given.
+
+        Times are stamped inside the transaction. Follows and unfollows get `max(now, last + 1)` of their follower's
+        clock, across all edges (rule 2), even if the edge is already in that state. If a pin is saved again with the
+        same values, or deleted again, the answer is the first record of it, without a new outbox row. A pin is refused
+        on another owner's board, with other values than before, after its deletion, or if it is dated more than
+        `domain.MAX_SKEW_MS` ahead; the deletion of an unknown pin is refused too. A board belongs to the owner of the
+        first pin that claimed it, and its record is there before that pin commits. If the pin is refused after its
+        claim (because it differs, for example), the board stays with that owner.
+
+        Raises:
+            FollowStoreUnavailableError: some were recorded, others not.
+            InvalidValueError: an invalid key; nothing was recorded.
+        """
         with self._tracer.trace("record"):
             return self._record(requests, self._tracer.context())
 
@@ -221,6 +263,12 @@ class ShardedFollowStore:
         return elsewhere
 
     def redate(self, action: RecordedAction) -> RecordedAction | None:
+        """Gives an action that waited too long a new time and a new outbox row, in one transaction (rule 8).
+
+        An edge gets a new tick of its follower's clock if `action` is still its latest; a pin a new saved_ms, and a
+        deletion a new deleted_ms, if the record is still as `action` says; a refill is requested again unless it was
+        requested later. If a newer action has replaced this one, nothing is written and None is returned.
+        """
         wanted = recording.wanted_to_redate(action)
         trace = self._tracer.context()
 
@@ -230,6 +278,11 @@ class ShardedFollowStore:
         return self._all.on(self._home(action), lambda shard: shard.transact(wanted, decide))
 
     def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
+        """Records a RefillAsked for each user, as an outbox row like any action; returns the latest commit time.
+
+        Users with the same request less than `not_again_within_ms` ago are left out (0: none is). If no user is left,
+        the returned time is the store's now.
+        """
         trace = self._tracer.context()
 
         def ask(shard: Shard, asked: list[int]) -> int | None:
@@ -242,6 +295,7 @@ class ShardedFollowStore:
         return max((time for time in asked.values() if time is not None), default=None) or self.now()
 
     def refill_times(self, keys: Sequence[tuple[int, str | None]]) -> dict[tuple[int, str | None], RefillTimes]:
+        """The refills of these (user, cluster) pairs. Pairs without a request, or with an expired one, are left out."""
         asked = [(user, cluster or "") for user, cluster in dict.fromkeys(keys)]
         found = self._all.on_each(
             self._all.by_shard(asked, itemgetter(0)), lambda shard, mine: shard.refill_times(mine)
@@ -252,6 +306,9 @@ class ShardedFollowStore:
         }
 
     def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
+        """Notes that a refill of (user, cluster) was published, and that it read the store after all requests before a
+        time: those are done. Marking twice is fine; pairs without a request are ignored.
+        """
         marks = {(user, cluster or ""): before_ms for (user, cluster), before_ms in served.items()}
         self._all.on_each(
             self._all.by_shard(marks, itemgetter(0)),
@@ -262,6 +319,10 @@ class ShardedFollowStore:
     # -----------------------------------------------------------------------------------------------------------
 
     def unrelayed(self, limit: int, shard: int | None = None) -> list[OutboxRow]:
+        """Outbox rows that are not marked relayed, oldest first within a shard: as many as it takes to have `limit`
+        actions. With a shard, its rows only, and no other shard is asked. Without one, those of all shards, which take
+        turns: none starves.
+        """
         every = dict.fromkeys(self._all.in_turns() if shard is None else [shard], limit)
         found = self._all.on_each(every, lambda each, mine: each.unrelayed(mine))
         queues = [[OutboxRow(number, *row) for row in found[number]] for number in every]
@@ -269,12 +330,20 @@ class ShardedFollowStore:
         return taking_turns[: reaching([row.number for row in taking_turns], limit)]
 
     def mark_relayed(self, rows: Sequence[OutboxRow]) -> None:
+        """Marks rows as published; only the shards of these rows are asked. Marking twice is fine."""
         marks: dict[int, list[int]] = defaultdict(list)
         for row in rows:
             marks[row.shard].append(row.id)
         self._all.on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
     def relay_again(self) -> bool:
+        """Marks every outbox row that is left as not relayed, and every refill as not published: for a queue that was
+        lost with its messages. Returns whether the outbox still has all its rows; False if some have expired, or if
+        that is unknown.
+
+        If it is interrupted, some are marked: do it again. Relaying a row twice is harmless (rule 1).
+        """
+
         def mark(shard: Shard) -> bool:
             last: int | None = 0
             while last is not None:
@@ -285,15 +354,22 @@ class ShardedFollowStore:
         return all(self._all.on_all(mark))
 
     def backlog(self, shard: int | None = None) -> Backlog:
+        """The rows that are not marked relayed, of one shard or of all. Cheap: it may be asked every second."""
         if shard is not None:
             return self._all.on(shard, lambda each: each.backlog())
         rows, actions, oldest = zip(*self._all.on_all(lambda each: each.backlog()), strict=True)
         return Backlog(sum(rows), sum(actions), min((each for each in oldest if each is not None), default=None))
 
     def settled_ms(self) -> int:
+        """A store time T such that every action committed before T is marked relayed, and no commit stamped before T
+        can still appear. A tick carries it (rule 10). The minimum over the shards.
+
+        If everything is relayed, each call moves it by at least a millisecond, even while the clock of a shard that was
+        once ahead has not caught up with it.
+        """
         return min(self._all.on_all(lambda shard: shard.settled_ms()))
 
-    # Index writes
+    # Index writes: the first step of every handler
     # -----------------------------------------------------------------------------------------------------------
 
     def index(
@@ -303,6 +379,16 @@ class ShardedFollowStore:
         pins: Sequence[PinSaved] = (),
         deletions: Sequence[PinDeleted] = (),
     ) -> None:
+        """Writes the indexes; durable when it returns. A shard writes few rows in one transaction, or many in several.
+
+        An edge is upserted into its followee's follower index, unless the row there is newer; ended edges stay as rows.
+        A pin is upserted into the indexes of its owner and its board; the latest saved_ms wins, and a deletion stays
+        marked. A deletion marks its pin in both, even if the pin is not there yet, and takes it from the order of its
+        board in the transaction that marks it there.
+
+        Raises:
+            FollowStoreUnavailableError: some may be written; write all again.
+        """
         followers: list[FollowerRow] = [
             (KIND_CODES[edge.followee.kind], edge.followee.id, edge.follower, edge.ts, int(edge.active))
             for edge in edges
@@ -326,6 +412,12 @@ class ShardedFollowStore:
     def followers(
         self, followees: Sequence[Followee], after: tuple[Followee, int] | None, limit: int, *, tombstones: bool
     ) -> list[Follower]:
+        """A page of the follower indexes of several followees, in the order (followee, follower), after a given
+        place.
+
+        By key set, never by offset. tombstones: with ended edges; otherwise only active ones. Fewer than `limit`
+        (1..MAX_PAGE) means the end. `followees` are at most MAX_PAGE, all different.
+        """
         _check_page(limit)
         named = _places(followees)
         first = ((-1, 0), 0) if after is None else ((KIND_CODES[after[0].kind], after[0].id), after[1])
@@ -342,6 +434,7 @@ class ShardedFollowStore:
         ]
 
     def edges(self, keys: Sequence[tuple[int, Followee]]) -> dict[tuple[int, Followee], Edge]:
+        """The edges of these (follower, followee) pairs, from the followers' own shards: the source of truth."""
         asked = _edge_keys(keys)
         edges: dict[tuple[int, Followee], Edge] = {}
         for follower, kind, followee_id, ts, active, _ in self._edge_rows(asked):
@@ -350,6 +443,9 @@ class ShardedFollowStore:
         return edges
 
     def following(self, follower: int, changed_since_ms: int | None = None) -> list[Edge]:
+        """The active edges of a follower; with `changed_since_ms` also those that ended (committed) at or after that
+        time.
+        """
         rows = self._all.on(
             self._all.shard_of(follower),
             lambda shard: shard.active_edges(follower, or_changed_since_ms=changed_since_ms),
@@ -357,12 +453,18 @@ class ShardedFollowStore:
         return [_edge(row) for row in rows]
 
     def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
+        """A page of the active edges of a follower in the order of their followees, after a given one. Fewer than
+        `limit` (1..MAX_PAGE) means the end.
+        """
         _check_page(limit)
         place = (follower, -1, 0) if after is None else (follower, KIND_CODES[after.kind], after.id)
         rows = self._all.on(self._all.shard_of(follower), lambda shard: shard.active_edges_after([place], limit))
         return [_edge(row) for row in rows]
 
     def following_of(self, followers: Sequence[int], after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
+        """A page of the active edges of several followers in the order (follower, followee), after a given place. Fewer
+        than `limit` (1..MAX_PAGE) means the end. `followers` are at most MAX_PAGE.
+        """
         _check_page(limit)
         if len(followers) > MAX_PAGE:
             raise InvalidValueError("followers", len(followers), f"at most {MAX_PAGE} followers")
@@ -374,6 +476,9 @@ class ShardedFollowStore:
         return [_edge(row) for row in _merged(pages.values(), limit)]
 
     def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
+        """A page of the ended edges of a follower that committed at or after a time, in the order of their followees,
+        after a given one. Fewer than `limit` (1..MAX_PAGE) means the end.
+        """
         _check_page(limit)
         place = (-1, 0) if after is None else (KIND_CODES[after.kind], after.id)
         home = self._all.shard_of(follower)
@@ -381,6 +486,9 @@ class ShardedFollowStore:
         return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
+        """Of the edges of these (follower, followee) pairs, those whose latest action committed at or after a time,
+        active or ended.
+        """
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 
     def _edge_rows(self, keys: Iterable[EdgeKey]) -> Iterator[EdgeRow]:
@@ -390,12 +498,22 @@ class ShardedFollowStore:
     def newest_pins(
         self, followees: Sequence[Followee], limit: int, saved_before_ms: int | None = None
     ) -> dict[Followee, list[PinState]]:
+        """For each followee the newest `limit` pins in the index, by (created_ms descending, pin ascending), without
+        deleted ones; with `saved_before_ms` only those saved before that time.
+        """
         _check_limit(limit)
         named = {_from_newest(followee, limit): followee for followee in followees}
         rows = self._newest(named, saved_before_ms)
         return {named[place]: [_pin_state(row) for row in rows[place]] for place in named}
 
     def newest_pins_merged(self, wanted: Sequence[Merged], limit: int) -> list[list[PinState]]:
+        """For each of these the newest `limit` distinct pins of all its followees together, in feed order, without
+        deleted ones.
+
+        For thousands of followees it costs about as much as the rows that it returns, not followees x limit. It takes a
+        few rounds, the same for all that is wanted: the first few pins of each followee, then more of those followees
+        that may have one among the newest. All that is returned is in memory at once, and twice as much meanwhile.
+        """
         _check_limit(limit)
         merges = [_Merge(each, limit) for each in wanted]
         # What several of them want of the same followee is read once.
@@ -420,6 +538,10 @@ class ShardedFollowStore:
     def pins_saved_since(
         self, followees: Sequence[Followee], since_ms: int, after: tuple[Followee, int, int] | None, limit: int
     ) -> list[tuple[Followee, PinState]]:
+        """A page of the pins of several followees with saved_ms >= `since_ms`, in the order (followee, saved_ms, pin),
+        after a given place, without deleted ones. Fewer than `limit` (1..MAX_PAGE) means the end. `followees` are
+        at most MAX_PAGE, all different.
+        """
         _check_page(limit)
         named = _places(followees)
         first = ((-1, 0), (0, 0)) if after is None else ((KIND_CODES[after[0].kind], after[0].id), after[1:])
@@ -435,17 +557,24 @@ class ShardedFollowStore:
         ]
 
     def pins(self, pin_ids: Sequence[int]) -> dict[int, PinState]:
+        """The records of pins, deleted ones included, from the pins' own shards: the source of truth. Unknown ids are
+        left out.
+        """
         found = self._all.on_each(
             self._all.by_shard(dict.fromkeys(pin_ids), lambda pin: pin), lambda shard, mine: shard.pins(mine)
         )
         return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found.values())}
 
     def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
+        """When each of these pins was deleted, from the pins' own records. Pins that are not deleted, or unknown, are
+        left out.
+        """
         by_shard = self._all.by_shard(dict.fromkeys(pin_ids), lambda pin: pin)
         found = self._all.on_each(by_shard, lambda shard, mine: shard.deletions(mine))
         return {pin: deleted_ms for deletions in found.values() for pin, deleted_ms in deletions.items()}
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
+        """The owner of each board that has a record."""
         found = self._all.on_each(
             self._all.by_shard(dict.fromkeys(boards), lambda board: board), lambda shard, mine: shard.board_owners(mine)
         )
@@ -453,6 +582,10 @@ class ShardedFollowStore:
         return {board: owners[board] for board in boards if board in owners}
 
     def boards_of(self, owners: Sequence[int], after: tuple[int, int] | None, limit: int) -> list[tuple[int, int]]:
+        """A page of the boards of several owners as (owner, board), ascending, after a given place; it asks every
+        shard. A board is listed before the first pin on it commits. Fewer than `limit` (1..MAX_PAGE) means
+        the end. `owners` are at most MAX_PAGE.
+        """
         _check_page(limit)
         if len(owners) > MAX_PAGE:
             raise InvalidValueError("owners", len(owners), f"at most {MAX_PAGE} owners")
@@ -464,16 +597,29 @@ class ShardedFollowStore:
     # -----------------------------------------------------------------------------------------------------------
 
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
+        """The next pins of a board from a start, as one statement sees them: up to `limit` that are placed, and up to
+        `limit` that are not placed, out of the next `look` lines; and where the `marked` pins are.
+        """
         return self._all.on(
             self._all.shard_of(board), lambda shard: shard.board_run(board, way, start, limit, look, marked)
         )
 
     def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
+        """Where these pins of a board are. Those without a line are left out. At most MAX_PAGE keys."""
         if len(keys) > MAX_PAGE:
             raise InvalidValueError("keys", len(keys), f"at most {MAX_PAGE} pins")
         return self._all.on(self._all.shard_of(board), lambda shard: shard.board_pins(board, keys))
 
     def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result], *, synced: bool = True) -> Result:
+        """Changes the places of pins of a board in one transaction, durable when this returns: decides on what it
+        reads, and writes that. Transactions on one board take effect one after the other.
+
+        named: records of pins of the board. A line of theirs that is missing, as its handler is behind, is entered
+            first.
+        synced: if not, a store in a file leaves it to the next synced transaction, or to `sync_arranged`, to make it
+            outlive the machine. A machine that fails before may undo it, and all later ones that were not synced. The
+            process may die at any time.
+        """
         lines: list[PinIndexRow] = [
             (_BOARD, board, each.pin.created_ms, each.pin.pin, each.pin.owner, board, each.saved_ms, None)
             for each in named
@@ -481,29 +627,54 @@ class ShardedFollowStore:
         return self._all.on(self._all.shard_of(board), lambda shard: shard.arrange(board, lines, decide, synced=synced))
 
     def sync_arranged(self, board: int) -> None:
+        """When this returns, changes of a board that were made without a sync survive a loss of power."""
         self._all.on(self._all.shard_of(board), lambda shard: shard.sync_arranged())
 
     # Verify, operate
     # -----------------------------------------------------------------------------------------------------------
 
     def next_arranged_board(self, after: int) -> int | None:
+        """The smallest id, larger than `after`, of a board with placed pins; it asks every shard. None: no more."""
         found = self._all.on_all(lambda shard: shard.next_arranged_board(after))
         return min((board for board in found if board is not None), default=None)
 
     def all_edges_after(self, after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
+        """A page of the active edges of all users in the order (follower, followee), after a given place. Fewer than
+        `limit` (1..MAX_PAGE) means the end. Memory is bounded by the page, however much one user follows.
+        """
         _check_page(limit)
         place = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
         pages = self._all.on_all(lambda shard: shard.all_active_edges_after(place, limit))
         return [_edge(row) for row in _merged(pages, limit)]
 
     def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
+        """A page of one shard's pins, deleted ones included, ascending by id, after a given id (0: from the start).
+        Fewer than `limit` (1..MAX_PAGE) means the end. A walk over every shard passes each pin that was committed
+        before it began.
+        """
         _check_page(limit)
         return [_pin_state(row) for row in self._all.on(shard, lambda each: each.pins_after(pin, limit))]
 
     def reconcile(self, *, write: bool) -> Iterator[Reconciled]:
+        """Compares each row with what other rows say of the same edge or pin, some thousand rows at a time.
+
+        The store keeps an edge with its follower and with its followee, and a pin by itself, with its owner and with
+        its board. Of two such rows the later one is right, and the other is written again; write: False only counts.
+        Afterwards they agree, even if a shard was brought back from an older copy. What a lost shard alone knew stays
+        lost. Rows of actions that are not expanded yet are counted too; to write them early changes nothing. Memory is
+        bounded by a page.
+
+        Raises:
+            FollowStoreUnavailableError: some may be written; begin again.
+        """
         return reconciling.walk(self._all, write=write)
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
+        """Drops rows that are older than the window and not needed any more: ended edges (by their timestamp) and
+        deleted pins in the indexes, relayed outbox rows, idempotency keys and the times of refills; at most `limit`
+        rows a call, where an outbox row counts as the actions in it, and the last is dropped whole. Returns how many,
+        at least `limit` if there may be more. The own records of edges and deleted pins stay.
+        """
         gone = 0
         for number in self._all.in_turns():
             if gone < limit:
@@ -511,6 +682,17 @@ class ShardedFollowStore:
         return gone
 
     def bring_back(self, to_ms: int) -> dict[int, int]:
+        """Lets the time of shards continue from `to_ms`, if it is ahead of that, because a clock was ahead; returns by
+        how much each was. The caller knows that `to_ms` is right, and that no process records meanwhile.
+
+        The clocks of followers, edges and pins keep the times that were stamped. So later actions on an edge still win
+        over earlier ones (rule 2), and windows that reach into the past include all of it. Times that would make the
+        store forget, or wait, count as `to_ms` from now on: those of outbox rows and of idempotency keys. Refills that
+        were asked for or done later are forgotten, so that they are done again.
+
+        Raises:
+            FollowStoreUnavailableError: some shards were brought back; do it again.
+        """
         ahead = {number: self._all.on(number, lambda each: each.bring_back(to_ms)) for number in range(len(self._all))}
         return {number: ms for number, ms in ahead.items() if ms}
 

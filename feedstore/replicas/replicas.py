@@ -1,22 +1,33 @@
-"""One read of one row of the tables that every cluster has: the first cluster that answers counts."""
+"""The clusters as a reader sees them, and one read of one row of a table that all of them have."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from feedstore.clocks import behind_ms
 from feedstore.replicas.attempts import InPlace, Reads
-from feedstore.replicas.choice import ReplicaStatus
 from feedstore.replicas.contest import Contest
-from feedstore.replicas.health import ReadCounters
-from feedstore.replicas.replica import Replica
+from feedstore.replicas.health import ReadCounters, ReplicaStatus
 from feedstore.tracing import UNTRACED, Tracer
-from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.behind import behind_ms
+from feedstore.widecolumn import UnavailableError, WideColumnStore
+from feedstore.widecolumn.progress import PROGRESS
 
 
 class DeadlineExceededError(UnavailableError):
     """No cluster answered in time."""
+
+
+@dataclass(frozen=True)
+class Replica:
+    """One cluster as a reader sees it. tables: by their names; the table of its progress is one of them."""
+
+    name: str
+    tables: Mapping[str, WideColumnStore]
+
+    @property
+    def progress(self) -> WideColumnStore:
+        return self.tables[PROGRESS]
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -36,7 +47,7 @@ class ReplicaSource:
 
 
 class Replicas:
-    """Thread-safe.
+    """Reads of one row each: the first cluster that answers counts. Thread-safe.
 
     sources: in the order of preference. clock_ms: the clock of the watermarks. within_s: how long a read without a
     deadline may take. clock: the clock of deadlines, in s; `time.monotonic` if a cluster is across a network, because
@@ -74,14 +85,14 @@ class Replicas:
         name = self._health.quiet
         replica = None if name is None else self._in_place.get(name)
         if replica is None:
-            return self._race(table, row, after, limit, deadline_s)
+            return self._from_any(table, row, after, limit, deadline_s)
         # From before the read: a later watermark may count entries that landed after the row was read.
         watermark_ms = self._watermarks[replica.name]
         try:
             return Answer(replica.tables[table].read(row, after, limit), replica.name, self._behind_ms(watermark_ms))
         except UnavailableError as error:
             self._health.failed(replica.name)
-            return self._race(table, row, after, limit, deadline_s, (replica.name, str(error)))
+            return self._from_any(table, row, after, limit, deadline_s, (replica.name, str(error)))
 
     def which_hold(self, table: str, row: bytes, column: bytes, deadline_s: float) -> dict[str, bool | None]:
         """Which clusters have a column; None for one that does not answer. Each is asked, even if its
@@ -119,7 +130,7 @@ class Replicas:
     def close(self) -> None:
         self._contest.close()
 
-    def _race(
+    def _from_any(
         self,
         table: str,
         row: bytes,
@@ -148,7 +159,7 @@ class TracedReplicas(Replicas):
         with self._tracer.trace(f"read {table}", {"db.operation.name": "read", "db.collection.name": table}) as span:
             if not span.is_recorded:
                 return super().read(table, row, after, limit, deadline_s)
-            answer = self._race(table, row, after, limit, deadline_s)
+            answer = self._from_any(table, row, after, limit, deadline_s)
             span.note({"feedstore.cluster": answer.served_by})
             if answer.behind_ms is not None:
                 span.note({"feedstore.behind_ms": answer.behind_ms})

@@ -1,0 +1,47 @@
+"""What a database of the follow store must be: a shard of its number, with the tables of this program's version."""
+
+import importlib.resources
+from functools import cache
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Literal
+
+from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError
+
+Database = Literal["mysql", "sqlite"]
+
+
+@cache
+def migrations(database: Database) -> tuple[tuple[int, str], ...]:
+    """(version, script), ascending. They are in `schemas/follows`, or in the package if it is installed."""
+    packaged = importlib.resources.files("feedstore.follows") / "migrations"
+    in_repository = Path(__file__).parents[2] / "schemas" / "follows"
+    folder: Traversable = packaged if packaged.is_dir() else in_repository
+    scripts = sorted((entry.name, entry) for entry in (folder / database).iterdir() if entry.name.endswith(".sql"))
+    return tuple((int(name.split("_", 1)[0]), entry.read_text("utf-8")) for name, entry in scripts)
+
+
+def latest(database: Database) -> int:
+    """The version of this program's tables."""
+    return migrations(database)[-1][0]
+
+
+def refuse_version(where: object, version: int, database: Database) -> None:
+    """Raises FollowStoreUnavailableError unless the tables of a database are of this program's version."""
+    said = f"{where}: its tables have version {version}, this program needs {latest(database)}"
+    if version < latest(database):
+        raise OutdatedStoreError(f"{said}: migrate it")
+    if version > latest(database):
+        raise FollowStoreUnavailableError(f"{said}: update the program")
+
+
+def refuse_shard(where: object, found: tuple[int, ...] | None, mine: tuple[int, int]) -> None:
+    """Raises FollowStoreUnavailableError unless a database is the (shard, of how many) that it was opened as: a store
+    that opened them in another order would find nothing.
+    """
+    if found != mine:
+        raise FollowStoreUnavailableError(f"{where}: it is {_shard(found)}, and was opened as {_shard(mine)}")
+
+
+def _shard(shard: tuple[int, ...] | None) -> str:
+    return "no shard" if shard is None else f"shard {shard[0]} of {shard[1]}"
