@@ -12,8 +12,12 @@ from collections.abc import Callable
 from queue import Empty, Full, Queue
 from typing import Final
 
+import structlog
+
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.store import FollowStore
+
+_log = structlog.get_logger()
 
 LOOKED_UP_PER_S_MAX: Final = 100
 """How many users a process looks up in the follow store a second, to see if they follow something: one row each."""
@@ -112,6 +116,9 @@ class Refills:
             try:
                 self._ask_for(users)
             except FollowStoreUnavailableError:
+                self._forget(users)
+            except Exception:  # noqa: BLE001  # a fault of ours: without the thread, no feed would be refilled any more
+                _log.exception("refills.failed", users=len(users))
                 self._forget(users)
             if not more:
                 return

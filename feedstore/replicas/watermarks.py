@@ -4,8 +4,12 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Generic, Protocol, TypeVar
 
+import structlog
+
 from feedstore.errors import NotNowError
 from feedstore.widecolumn import DamagedError
+
+_log = structlog.get_logger()
 
 EVERY_S = 1.0
 
@@ -74,6 +78,9 @@ class Watermarks(Generic[N]):
                 self._heard(replica.name, None)  # whatever it said before, others are asked first
             except NotNowError:
                 pass
+            except Exception:  # noqa: BLE001  # a fault of ours: without the thread, the last answer would hold for ever
+                _log.exception("watermark.failed", cluster=replica.name)
+                self._heard(replica.name, None)
             else:
                 self._heard(replica.name, watermark_ms)
             looked.set()

@@ -301,7 +301,7 @@ def test_lookups_of_those_who_follow_nothing_are_bounded_a_second(follows: Follo
             looked_up.append(follower)
             return []
 
-    with service_on(pair, Counting()) as service:  # type: ignore[arg-type]
+    with service_on(pair, Counting(FollowStoreUnavailableError("away"))) as service:  # type: ignore[arg-type]
         for each in range(1, 2_001):
             service.page(each)
     assert looked_up == list(range(1, int(LOOKED_UP_PER_S_MAX * BURST_S) + 1)), "no time passes"
@@ -330,9 +330,10 @@ def test_a_walk_that_ends_at_the_cap_asks_for_nothing(follows: FollowStore, pair
 class _Away:
     """A follow store that cannot be asked for refills."""
 
-    def __init__(self) -> None:
+    def __init__(self, error: Exception) -> None:
         self.asked = 0
         self.away = True
+        self.error = error
 
     def following_after(self, follower: int, after: object, limit: int) -> list[int]:
         return [1]
@@ -340,12 +341,13 @@ class _Away:
     def ask_refill(self, users: list[int], cluster: str | None, within_ms: int) -> int:
         self.asked += 1
         if self.away:
-            raise FollowStoreUnavailableError("away")
+            raise self.error
         return 1
 
 
-def test_a_refill_that_could_not_be_recorded_is_asked_for_by_the_next_walk():
-    follows = _Away()
+@pytest.mark.parametrize("error", [FollowStoreUnavailableError("away"), ValueError("a fault of this program")])
+def test_a_refill_that_could_not_be_recorded_is_asked_for_by_the_next_walk(error: Exception):
+    follows = _Away(error)
     refills = Refills(follows, HOUR_MS, time.monotonic)  # type: ignore[arg-type]
     refills.ask(USER)
     until(lambda: not refills._done_s, "it is forgotten")
@@ -366,7 +368,7 @@ def test_a_page_does_not_wait_for_a_refill_to_be_recorded(pair: Pair):
             assert gate.wait(60)
             return 1
 
-    service = service_on(pair, Stuck())  # type: ignore[arg-type]
+    service = service_on(pair, Stuck(FollowStoreUnavailableError("away")))  # type: ignore[arg-type]
     assert service.page(USER).entries == []
     assert service.page(8).entries == []
     gate.set()

@@ -340,6 +340,24 @@ def test_watermarks_are_looked_at_beside_the_pages():
     watching.close()
 
 
+def test_a_fault_of_a_look_at_a_watermark_makes_it_unknown_until_the_next_look():
+    answers = iter([4_200, ValueError("a fault of this program"), 4_300])
+    heard: list[int | None] = []
+
+    def look(_: object) -> int | None:
+        answer = next(answers, 4_400)
+        if isinstance(answer, ValueError):
+            raise answer
+        return answer
+
+    watching = Watermarks(
+        [Replica("a", {})], look, lambda _, watermark_ms: heard.append(watermark_ms), time.monotonic, every_s=0.001
+    )
+    until(lambda: 4_400 in heard, "it is looked at again")
+    watching.close()
+    assert heard[:3] == [4_200, None, 4_300]
+
+
 def test_a_cluster_whose_watermark_cannot_be_read_holds_up_nobody():
     stuck = threading.Event()
 

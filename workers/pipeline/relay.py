@@ -56,8 +56,8 @@ class Outbox(Protocol[Rows]):
 
 
 class Relay(Generic[Rows]):
-    """Publishes the rows of one shard's outbox to a topic. Any number may run: a row that two of them relay arrives
-    twice.
+    """Publishes the rows of one shard's outbox to a topic. Several may run, but need not: each relays every row, and one
+    that two of them relay arrives twice.
 
     dead: gets a message that no queue takes, because it is too large: its row is damaged. clock: monotonic seconds.
     wall_ms: ms since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message.
