@@ -100,13 +100,11 @@ def number(value: float, unit: str) -> str:
 
 def plot(path: Path, rows: Sequence[Row]) -> None:
     """How much of its bound each row with a target uses up, on a logarithmic axis: left of the line is met."""
-    import matplotlib as mpl  # noqa: PLC0415  # slow to import, and needed only here
-
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415
+    from matplotlib.figure import Figure  # noqa: PLC0415  # slow to import, and needed only here
 
     bounded = [row for row in rows if row.target and row.samples and min(row.samples) > 0][::-1]
-    figure, axes = plt.subplots(figsize=(10, 1.2 + 0.45 * max(1, len(bounded))), layout="constrained")
+    figure = Figure(figsize=(10, 1.2 + 0.45 * max(1, len(bounded))), layout="constrained")
+    axes = figure.subplots()
     for place, row in enumerate(bounded):
         assert row.target
         assert row.reached
@@ -133,4 +131,3 @@ def plot(path: Path, rows: Sequence[Row]) -> None:
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
     figure.savefig(path, dpi=150)
-    plt.close(figure)

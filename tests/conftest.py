@@ -97,11 +97,14 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     what they share is made once, and pytest-xdist has hundreds of groups to hand out instead of thousands.
     """
     assert isinstance(item, pytest.Function)
-    if not any(map(item.get_closest_marker, APART)):
+    marked = {mark.name for mark in item.iter_markers()}  # asked once: there are thousands of tests in each process
+    if marked.isdisjoint(APART):
         item.add_marker(pytest.mark.xdist_group(item.path.stem))
+    if "stack" in marked and "timeout" not in marked:
+        item.add_marker(pytest.mark.timeout(900))  # the first that needs a server waits for its start and its jars
     if "described" in item.fixturenames:
         return  # schemathesis', from the fixture of this name (tests/http): always the same examples
-    if is_hypothesis_test(item.obj) or any(name in vars(item.module) for name in NAMES):
+    if is_hypothesis_test(item.obj) or not NAMES.isdisjoint(vars(item.module)):
         item.add_marker(pytest.mark.deep)
 
 
@@ -121,11 +124,8 @@ def pytest_collection() -> Iterator[None]:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The first test that needs a server waits for its start, and may wait for its jars."""
-    grouped = [item for item in items if item.get_closest_marker("xdist_group")]
-    if getattr(config.option, "loadgroup", False) and not all("@" in item.nodeid for item in grouped):
+    """Refuses a pytest-xdist that does not keep the tests of a group together with this pytest."""
+    grouped = next((item for item in items if item.get_closest_marker("xdist_group")), None)
+    if getattr(config.option, "loadgroup", False) and grouped and "@" not in grouped.nodeid:
         # They would run everywhere, with everything that they share made once more in each process.
         raise pytest.UsageError("this pytest-xdist does not keep the tests of a group together with this pytest")
-    for item in items:
-        if item.get_closest_marker("stack") and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(900))

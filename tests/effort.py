@@ -22,7 +22,7 @@ def part(full: int) -> int:
     return full if FULL else max(1, full // _PART)
 
 
-NAMES: Final = ("FULL", "RUNS", "EVERY", "part")
+NAMES: Final = frozenset({"FULL", "RUNS", "EVERY", "part"})
 """A test whose module imports one of these tries more with SIMULATION=full, as those of hypothesis do: it is marked
 `deep`.
 """

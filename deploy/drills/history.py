@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from deploy.drills import plot
 from deploy.drills.page import markdown
 from deploy.drills.report import VERSION, DrillRun, Report
 from deploy.drills.samples import CallSample
@@ -46,8 +47,6 @@ def draw(kept: Kept, samples: Sequence[CallSample], say: Callable[[str], None]) 
     """Writes the picture of a run, and returns its name; empty if it cannot be drawn, and `say` is told why."""
     path = kept.path.with_suffix(".png")
     try:
-        from deploy.drills import plot  # noqa: PLC0415 - slow to import, and it needs an extra
-
         plot.draw(kept.report, samples, path)
     except Exception as error:  # noqa: BLE001 - whatever it is, what the drill found must not be lost for a picture
         say(f"no picture (feedstore[drills] draws it): {type(error).__name__}: {error}")

@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
-
 from deploy.drills.page import where
 from deploy.drills.recovery_log import Step, in_time
 from deploy.drills.report import Report
@@ -29,8 +27,7 @@ _FAILED_AT = 1.04
 
 def draw(report: Report, samples: Sequence[CallSample], path: Path) -> None:
     """Writes a PNG. samples: their times are from the fault, as those of the report."""
-    mpl.use("Agg")
-    from matplotlib import pyplot as plt  # noqa: PLC0415 - after the choice of what draws
+    from matplotlib.figure import Figure  # noqa: PLC0415 - slow to import, and of an extra
 
     affected = set(report.affected_regions)
     preferred = report.setting.cluster
@@ -53,7 +50,7 @@ def draw(report: Report, samples: Sequence[CallSample], path: Path) -> None:
         if measured
     ]
     heights_in = [_LEVEL_IN * (max(levels, default=0) + 2), 3.0, 2.4, 2.4, *([1.2] * len(below))]
-    figure = plt.figure(figsize=(_WIDTH_IN, sum(heights_in) + 2), layout="constrained")
+    figure = Figure(figsize=(_WIDTH_IN, sum(heights_in) + 2), layout="constrained")
     grid = figure.add_gridspec(
         len(heights_in), 2, height_ratios=heights_in, width_ratios=[1 - _LEGEND_SHARE, _LEGEND_SHARE]
     )
@@ -101,7 +98,6 @@ def draw(report: Report, samples: Sequence[CallSample], path: Path) -> None:
     )
     _legend(figure.add_subplot(grid[:, 1]), shown, len(in_time(report.steps)))
     figure.savefig(path, dpi=110)
-    plt.close(figure)
 
 
 def _of(samples: Iterable[CallSample], kind: str, chosen: Callable[[CallSample], bool]) -> list[CallSample]:

@@ -113,14 +113,14 @@ class Cli:
         with closing(wiring.open_ports(config, arguments.pop("access", "read"), **arguments)) as ports:
             yield ports
 
-    def spawn(self, *words: object, **popen: Any) -> subprocess.Popen[Any]:
-        """In a process of its own."""
-        return self._started(Forked, ["feedctl"], words, popen)
+    def spawn(self, *words: object, program: str | None = None, **popen: Any) -> subprocess.Popen[Any]:
+        """In a process of its own. program: what runs there instead of feedctl."""
+        return self._started(Forked, ["feedctl"] if program is None else ["-c", program], words, popen)
 
     def interpreter(
         self, *words: object, program: str = "from workers.cli import main; main()", **popen: Any
     ) -> subprocess.Popen[Any]:
-        """In an interpreter of its own, which loads feedctl itself: for another environment or program."""
+        """In an interpreter of its own, which loads feedctl itself: for another environment, or to see it start."""
         return self._started(subprocess.Popen, [sys.executable, "-c", program], words, popen)
 
     def _started(

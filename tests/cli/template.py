@@ -1,5 +1,5 @@
-"""A process that has loaded feedctl, from which tests fork the commands that need processes of their own: to load it
-takes ten times as long as most of them take to run.
+"""A process that has loaded feedctl, from which tests fork the commands and programs that need processes of their own:
+to load it takes ten times as long as most of them take to run.
 
 What is forked is a child of the tests' process, as one that they start themselves. It differs from that in one way: it
 does not read what an interpreter reads when it starts, so another PYTHONPATH or LD_PRELOAD is refused.
@@ -31,7 +31,9 @@ _READ_AT_START: Final = ("LD_PRELOAD", "PYTHONPATH", "PYTHONHASHSEED", "PYTHONMA
 
 
 class Forked(subprocess.Popen[Any]):
-    """feedctl with these words. Takes what Popen takes, of which streams, text, cwd and env have a meaning."""
+    """feedctl with these words, or `-c PROGRAM WORD...` as an interpreter takes it. Takes what Popen takes, of which
+    streams, text, cwd and env have a meaning.
+    """
 
     def _execute_child(self, *given: Any) -> None:
         """Popen's own, with its arguments since Python 3.11."""
@@ -49,6 +51,17 @@ class Forked(subprocess.Popen[Any]):
         self.pid = int(pid)
         self._child_created = True
         self._close_pipe_fds(*pipes)  # type: ignore[attr-defined]
+
+
+def run(program: str, *words: object, timeout_s: float = 120, **popen: Any) -> "subprocess.CompletedProcess[str]":
+    """What a program printed, and how it ended. words: its arguments."""
+    command = ["-c", program, *map(str, words)]
+    process = Forked(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **popen)
+    try:
+        stdout, stderr = process.communicate(timeout=timeout_s)
+    finally:
+        process.kill()
+    return subprocess.CompletedProcess(command, process.returncode, stdout, stderr)
 
 
 @contextlib.contextmanager
@@ -79,34 +92,33 @@ def _template() -> socket.socket:
     return ours
 
 
-def _forked(requests: socket.socket) -> bool:
-    """Forks a process for each request. Returns True in such a process, and False in the template at its end."""
+def _forked(requests: socket.socket) -> list[str] | None:
+    """Forks a process for each request. Returns its words in such a process, and None in the template at its end."""
     while True:
         message, streams, _, _ = socket.recv_fds(requests, _REQUEST_MAX, _STREAMS)
         if not message:
-            return False
+            return None
         parent = os.fork()
         if not parent:
             if pid := os.fork():
                 requests.send(str(pid).encode())
                 os._exit(0)
             requests.close()
-            _become(json.loads(message), streams)
-            return True
+            return _become(json.loads(message), streams)
         os.waitpid(parent, 0)  # from here on the process is a child of the one that asked
         requests.send(_DONE)
         for stream in streams:
             os.close(stream)
 
 
-def _become(request: dict[str, Any], streams: list[int]) -> None:
+def _become(request: dict[str, Any], streams: list[int]) -> list[str]:
     for own, given in enumerate(streams):
         os.dup2(given, own)
     os.closerange(_STREAMS, max(streams) + 1)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    sys.argv = request["args"]
+    return list(request["args"])
 
 
 def serve(requests: int) -> None:
@@ -115,5 +127,10 @@ def serve(requests: int) -> None:
     for command in main.list_commands(context):
         main.get_command(context, command)  # loads its module
     asked = socket.socket(fileno=requests)
-    if _forked(asked):
-        main()
+    match _forked(asked):
+        case ["-c", program, *words]:
+            sys.argv = ["-c", *words]
+            exec(program, {"__name__": "__main__"})
+        case [*words] if words:
+            sys.argv = words
+            main()

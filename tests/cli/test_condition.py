@@ -17,6 +17,7 @@ import pytest
 
 from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
+from tests.cli.template import run
 from workers.app import wiring
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
 from workers.cli.status import workers
@@ -249,8 +250,7 @@ main()
 @pytest.mark.processes
 def test_top_ends_though_the_interrupt_is_lost_in_a_callback(cli: Cli):
     """The interpreter can only print what is raised where nothing calls it."""
-    words = [sys.executable, "-c", INTERRUPTED_IN_A_CALLBACK, "--home", str(cli.home), "top", "--every", "50ms"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    done = run(INTERRUPTED_IN_A_CALLBACK, "--home", cli.home, "top", "--every", "50ms")
     assert (done.returncode, done.stdout.count("nothing needs attention")) == (0, 1)
     assert "KeyboardInterrupt" in done.stderr
 

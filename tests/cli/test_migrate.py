@@ -1,16 +1,14 @@
 """feedctl migrate: homes of earlier formats, killed at every step, brought up to date."""
 
-import os
 import signal
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Cli
+from tests.cli.template import run
 
 # Each undoes what one version brought.
 FOLLOWS = {
@@ -112,8 +110,7 @@ def test_a_home_of_an_earlier_program_is_brought_up_to_date(filled: Cli, worked:
 @pytest.mark.parametrize("killed_after", range(9))
 def test_a_migration_that_is_killed_goes_on_where_it_was(filled: Cli, worked: Path, killed_after: int) -> None:
     _older(filled.home, 1)
-    command = [sys.executable, "-c", _KILLED, str(killed_after), "--home", str(filled.home), "migrate"]
-    ended = subprocess.run(command, env={**os.environ}, capture_output=True, timeout=60, check=False)
+    ended = run(_KILLED, killed_after, "--home", filled.home, "migrate")
     assert ended.returncode == -signal.SIGKILL, ended.stderr
 
     left = filled("migrate").stdout.splitlines()

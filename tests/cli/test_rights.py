@@ -4,14 +4,13 @@ import contextlib
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.cli.command import Cli, eventually
+from tests.cli.template import run
 
 ANOTHER_USER = 65_534
 _AS_ANOTHER = f"""
@@ -88,9 +87,7 @@ def _open_to_others(home: Path) -> list[str]:
 def test_another_user_gets_a_sentence(made: Path, closed: str) -> None:
     _close(made, closed)
     try:
-        command = [sys.executable, "-c", _AS_ANOTHER, str(made), *COMMANDS]
-        environ = {**os.environ, "HOME": "/nowhere"}
-        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environ)
+        ended = run(_AS_ANOTHER, made, *COMMANDS, env={**os.environ, "HOME": "/nowhere"})
     finally:
         _close(made, "home")
 

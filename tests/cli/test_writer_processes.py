@@ -1,13 +1,12 @@
 """The processes of the writers, by themselves: each test forks in a process that has no threads."""
 
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 from tests.cli.command import COMMAND_S, Cli
+from tests.cli.template import run
 
 pytestmark = pytest.mark.processes
 
@@ -25,8 +24,7 @@ def said(home: Path, program: str) -> str:
 
         config = configuration.load(Path(sys.argv[1]), {})
     """
-    command = [sys.executable, "-c", dedent(before) + dedent(program), str(home)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = run(dedent(before) + dedent(program), home)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -117,7 +115,7 @@ def test_where_no_process_can_be_started_the_command_says_so(cli: Cli, call: str
         f"os.{call} = refused\n"
         "from workers.cli import main; main()"
     )
-    process = cli.interpreter("work", "--until-idle", program=program)
+    process = cli.spawn("work", "--until-idle", program=program)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 3
     assert stderr.decode().splitlines()[-1] == (
@@ -232,6 +230,6 @@ def test_a_command_says_that_it_runs_while_its_writers_end(filled: Cli, command:
         main()
         """
     )
-    process = filled.interpreter(*command, program=program)
+    process = filled.spawn(*command, program=program)
     _, stderr = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, stderr.decode()
