@@ -3,6 +3,8 @@
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, dead_letters, parse, topics
+from workers.queue.kafka import KafkaAddress, dead_letters, parse, queue, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
@@ -479,6 +481,54 @@ def test_a_group_that_no_broker_knows_has_no_members() -> None:
     asked = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, brokers), {DELIVERIES: 1})
     assert asked.members(DELIVERIES, "writer-a") == 0
     asked.close()
+
+
+# Publishing.
+
+
+class Shared:
+    """A producer that several threads use. Of the first topic that is asked for it hears late, of others never."""
+
+    def __init__(self) -> None:
+        self.config = {"api_version": (4, 0)}
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def partitions_for(self, _: str) -> set[int]:
+        if self.asked.is_set():
+            raise kafka_errors.KafkaTimeoutError("Failed to update metadata")
+        self.asked.set()
+        assert self.answers.wait(60)
+        return {0}
+
+    def send(self, _: str, value: bytes, partition: int) -> SimpleNamespace:
+        assert not self.closed, "what a closed one raises is none of the queue's errors"
+        self.sent.append(value)
+        return SimpleNamespace(get=lambda timeout: partition)
+
+    def flush(self, timeout: float) -> None: ...
+
+    def close(self, timeout: float) -> None:
+        self.closed = True
+
+
+def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two relays share one: that of one shard must not end because that of another has waited for too long."""
+    shared = Shared()
+    monkeypatch.setattr(queue, "producer", lambda *_, **__: shared)
+    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 1, DELIVERIES: 1})
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(opened.publish, DELIVERIES, [b"x"])
+        assert shared.asked.wait(60)
+        with pytest.raises(QueueUnavailableError):
+            opened.publish(ACTIONS, [b"lost"])
+        assert not shared.closed
+        shared.answers.set()
+        other.result(60)
+    assert shared.sent == [b"x"]
+    assert shared.closed
+    opened.close()
 
 
 # Dead letters.
