@@ -427,6 +427,34 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
 # Groups whose broker changes.
 
 
+class SlowBrokers(Brokers):
+    """They take changes, and say for a while what was there before."""
+
+    def __init__(self, wanted: list[TopicDefinition]) -> None:
+        super().__init__(wanted, {"retention.ms": "1000"}, 1)
+        self.partitions: dict[str, int] = {}
+
+    def create_partitions(self, wanted: dict[str, int]) -> None:
+        self.partitions |= wanted
+
+    def alter_configs(self, resources: list[Any]) -> None: ...
+
+
+def test_what_a_broker_has_not_heard_of_yet_is_no_difference_after_it_was_mended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = parse("kafka://one:9092", {})
+    made, wanted = (
+        definitions(address, TOPICS, partitions=partitions, replication=1, action_age_ms=172_800_000)
+        for partitions in (4, 6)
+    )
+    brokers = SlowBrokers(made)
+    monkeypatch.setattr(topics, "connect", lambda _: brokers)
+    assert {each.what for each in topics.differences(address, wanted)} == {"partitions", "retention.ms"}
+    assert topics.apply(address, wanted) == []
+    assert set(brokers.partitions.values()) == {6}
+
+
 class Groups:
     """Brokers that answer about groups, as kafka-python's admin client asks them: it remembers whom it has asked."""
 
