@@ -17,11 +17,11 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, dead_letters, parse, queue, topics
+from workers.queue.kafka import KafkaAddress, dead_letters, parse, queue, reading, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
-from workers.queue.kafka.queue import KafkaQueue
+from workers.queue.kafka.queue import KafkaQueue, connect
 from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, DirectSocket, WaitingClient
 from workers.queue.kafka.topics import TopicDefinition, definitions
 from workers.queue.port import (
@@ -509,6 +509,24 @@ def test_a_group_that_no_broker_knows_has_no_members() -> None:
     asked = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, brokers), {DELIVERIES: 1})
     assert asked.members(DELIVERIES, "writer-a") == 0
     asked.close()
+
+
+def test_what_reaches_no_broker_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers and workers try again and again, for as long as the brokers are away."""
+    monkeypatch.setattr(queue, "REQUEST_MS", 100)
+    monkeypatch.setattr(reading, "REQUEST_S", 0.1)
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = parse(f"kafka://127.0.0.1:{silent.getsockname()[1]}", {})
+        threads, descriptors = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(QueueUnavailableError):
+            connect(address)
+        with pytest.raises(QueueUnavailableError), translated(str(address)):
+            reading.client(address, group_id=None)
+        with pytest.raises(QueueUnavailableError), translated(str(address)):
+            queue.producer(address)
+        assert threading.active_count() == threads
+        assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
 
 
 # Publishing.
