@@ -73,6 +73,9 @@ def cluster(home: Home, letter: str, ports: Mapping[str, int]) -> Server:
             # its files by then, and asks without success to be forgotten. One retry is enough; the default takes 20 s.
             "zookeeper.recovery.retry": "1",
             "zookeeper.recovery.retry.intervalmill": "2000",
+            # No other server takes over: the end of a session only ends the whole cluster. By default that is after a
+            # pause of 10 s, which a busy machine makes.
+            "zookeeper.session.timeout.localHBaseCluster": "120000",
             # How often it counts the regions in transition for its metrics, in ms; by default once a minute.
             "hbase.assignment.rit.chore.interval.msec": "5000",
             # It refuses tables whose trim could not be loaded, before they are made.

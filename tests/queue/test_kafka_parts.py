@@ -3,6 +3,8 @@
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +17,11 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, dead_letters, parse, topics
+from workers.queue.kafka import KafkaAddress, dead_letters, parse, queue, reading, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
-from workers.queue.kafka.queue import KafkaQueue
+from workers.queue.kafka.queue import KafkaQueue, connect
 from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, DirectSocket, WaitingClient
 from workers.queue.kafka.topics import TopicDefinition, definitions
 from workers.queue.port import (
@@ -425,6 +427,34 @@ def test_numbers_that_make_no_sense_are_refused() -> None:
 # Groups whose broker changes.
 
 
+class SlowBrokers(Brokers):
+    """They take changes, and say for a while what was there before."""
+
+    def __init__(self, wanted: list[TopicDefinition]) -> None:
+        super().__init__(wanted, {"retention.ms": "1000"}, 1)
+        self.partitions: dict[str, int] = {}
+
+    def create_partitions(self, wanted: dict[str, int]) -> None:
+        self.partitions |= wanted
+
+    def alter_configs(self, resources: list[Any]) -> None: ...
+
+
+def test_what_a_broker_has_not_heard_of_yet_is_no_difference_after_it_was_mended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = parse("kafka://one:9092", {})
+    made, wanted = (
+        definitions(address, TOPICS, partitions=partitions, replication=1, action_age_ms=172_800_000)
+        for partitions in (4, 6)
+    )
+    brokers = SlowBrokers(made)
+    monkeypatch.setattr(topics, "connect", lambda _: brokers)
+    assert {each.what for each in topics.differences(address, wanted)} == {"partitions", "retention.ms"}
+    assert topics.apply(address, wanted) == []
+    assert set(brokers.partitions.values()) == {6}
+
+
 class Groups:
     """Brokers that answer about groups, as kafka-python's admin client asks them: it remembers whom it has asked."""
 
@@ -479,6 +509,72 @@ def test_a_group_that_no_broker_knows_has_no_members() -> None:
     asked = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, brokers), {DELIVERIES: 1})
     assert asked.members(DELIVERIES, "writer-a") == 0
     asked.close()
+
+
+def test_what_reaches_no_broker_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers and workers try again and again, for as long as the brokers are away."""
+    monkeypatch.setattr(queue, "REQUEST_MS", 100)
+    monkeypatch.setattr(reading, "REQUEST_S", 0.1)
+    with closing(socket.socket()) as silent:
+        silent.bind(("127.0.0.1", 0))
+        address = parse(f"kafka://127.0.0.1:{silent.getsockname()[1]}", {})
+        threads, descriptors = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+        with pytest.raises(QueueUnavailableError):
+            connect(address)
+        with pytest.raises(QueueUnavailableError), translated(str(address)):
+            reading.client(address, group_id=None)
+        with pytest.raises(QueueUnavailableError), translated(str(address)):
+            queue.producer(address)
+        assert threading.active_count() == threads
+        assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+
+
+# Publishing.
+
+
+class Shared:
+    """A producer that several threads use. Of the first topic that is asked for it hears late, of others never."""
+
+    def __init__(self) -> None:
+        self.config = {"api_version": (4, 0)}
+        self.asked, self.answers = threading.Event(), threading.Event()
+        self.sent: list[bytes] = []
+        self.closed = False
+
+    def partitions_for(self, _: str) -> set[int]:
+        if self.asked.is_set():
+            raise kafka_errors.KafkaTimeoutError("Failed to update metadata")
+        self.asked.set()
+        assert self.answers.wait(60)
+        return {0}
+
+    def send(self, _: str, value: bytes, partition: int) -> SimpleNamespace:
+        assert not self.closed, "what a closed one raises is none of the queue's errors"
+        self.sent.append(value)
+        return SimpleNamespace(get=lambda timeout: partition)
+
+    def flush(self, timeout: float) -> None: ...
+
+    def close(self, timeout: float) -> None:
+        self.closed = True
+
+
+def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two relays share one: that of one shard must not end because that of another has waited for too long."""
+    shared = Shared()
+    monkeypatch.setattr(queue, "producer", lambda *_, **__: shared)
+    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 1, DELIVERIES: 1})
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(opened.publish, DELIVERIES, [b"x"])
+        assert shared.asked.wait(60)
+        with pytest.raises(QueueUnavailableError):
+            opened.publish(ACTIONS, [b"lost"])
+        assert not shared.closed
+        shared.answers.set()
+        other.result(60)
+    assert shared.sent == [b"x"]
+    assert shared.closed
+    opened.close()
 
 
 # Dead letters.

@@ -453,7 +453,7 @@ def test_a_producer_that_failed_is_replaced(kafka_queue: KafkaQueue) -> None:
             kafka_queue.publish(ACTIONS, [b"lost"])
         kafka_queue.publish(ACTIONS, [b"x"])
     assert kafka_queue.lag(ACTIONS, "a") == 3
-    assert kafka_queue._retired == []
+    assert kafka_queue._not_closed == []
 
 
 def test_a_large_call_is_spread_over_the_partitions(kafka_queue: KafkaQueue) -> None:

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -62,7 +63,8 @@ class KafkaQueue:
         self._turns = itertools.count()
         self._lock = threading.Lock()
         self._producer: kafka.KafkaProducer | None = None
-        self._retired: list[kafka.KafkaProducer] = []
+        self._calls: Counter[kafka.KafkaProducer] = Counter()  # how many are made with each producer
+        self._not_closed: list[kafka.KafkaProducer] = []
         self._version: object = None
         self._closed = False
 
@@ -98,25 +100,20 @@ class KafkaQueue:
             return
         refuse_oversized(topic.name, values)
         name = self._address.named(topic.name)
-        producer = self._open_producer()
-        try:
-            with translated(f"{self._address}: {topic}"):
-                count = len(producer.partitions_for(name))
-                self._seen(topic, count)
-                if partition is not None and partition >= count:
-                    # The next one that is opened asks the brokers.
-                    raise QueueUnavailableError(f"the producer has not heard of partition {partition} yet")
-                targets = self._targets(values, count) if partition is None else itertools.repeat(partition)
-                sent = [
-                    producer.send(name, value=value, partition=target)
-                    for value, target in zip(values, targets, strict=False)
-                ]
-                producer.flush(timeout=2 * DELIVERY_MS / 1_000)
-                for future in sent:
-                    future.get(timeout=0)
-        except QueueError:
-            self._give_up(producer)
-            raise
+        with self._producing() as producer, translated(f"{self._address}: {topic}"):
+            count = len(producer.partitions_for(name))
+            self._seen(topic, count)
+            if partition is not None and partition >= count:
+                # The next one that is opened asks the brokers.
+                raise QueueUnavailableError(f"the producer has not heard of partition {partition} yet")
+            targets = self._targets(values, count) if partition is None else itertools.repeat(partition)
+            sent = [
+                producer.send(name, value=value, partition=target)
+                for value, target in zip(values, targets, strict=False)
+            ]
+            producer.flush(timeout=2 * DELIVERY_MS / 1_000)
+            for future in sent:
+                future.get(timeout=0)
 
     def consumer(self, topic: Topic[object], group: str) -> KafkaConsumer:
         self._refuse_closed()
@@ -223,7 +220,7 @@ class KafkaQueue:
             if self._closed:
                 return
             self._closed = True
-            producers, self._producer, self._retired = [self._producer, *self._retired], None, []
+            producers, self._producer, self._not_closed = [self._producer, *self._not_closed], None, []
         for one in producers:
             with contextlib.suppress(KafkaError):
                 if one is not None:
@@ -257,30 +254,49 @@ class KafkaQueue:
             self._partitions[topic] = max(count, self._partitions[topic])
             return self._partitions[topic]
 
-    def _open_producer(self) -> kafka.KafkaProducer:
+    @contextlib.contextmanager
+    def _producing(self) -> Iterator[kafka.KafkaProducer]:
+        """The producer, which no other thread closes meanwhile. The next call opens a new one after an error: one that
+        has failed may refuse everything after it.
+        """
         with self._lock:
-            self._refuse_closed()
-            if self._producer is None:
-                with translated(str(self._address)):
-                    self._producer = producer(self._address, api_version=self._version)
-                # A client that knows the brokers' version asks no broker when it is made: in an outage that would fail,
-                # again and again, and leave a thread behind each time.
-                self._version = self._producer.config["api_version"]
-            return self._producer
+            producer = self._open_producer()
+            self._calls[producer] += 1
+        failed = True
+        try:
+            yield producer
+            failed = False
+        finally:
+            self._leave(producer, failed=failed)
 
-    def _give_up(self, producer: kafka.KafkaProducer) -> None:
-        """The next call opens a new one: one that has failed may refuse everything after it."""
+    def _open_producer(self) -> kafka.KafkaProducer:
+        """With the lock held."""
+        self._refuse_closed()
+        if self._producer is None:
+            with translated(str(self._address)):
+                self._producer = producer(self._address, api_version=self._version)
+            # A client that knows the brokers' version asks no broker when it is made: in an outage that would fail,
+            # again and again, and leave a thread behind each time.
+            self._version = self._producer.config["api_version"]
+        return self._producer
+
+    def _leave(self, producer: kafka.KafkaProducer, *, failed: bool) -> None:
+        """Ends a call. The last one that leaves a producer that has failed closes it."""
         with self._lock:
-            if self._producer is producer:
+            self._calls[producer] -= 1
+            if failed and self._producer is producer:
                 self._producer = None
-                self._retired.append(producer)
-            retired, self._retired = self._retired, []
-        for one in retired:
+            if self._producer is producer or self._calls[producer]:
+                return
+            del self._calls[producer]
+            unused = [producer, *self._not_closed]
+            self._not_closed = []
+        for one in unused:
             try:
                 one.close(timeout=1)
-            except KafkaError:  # others still wait for what they gave to it
+            except KafkaError:  # it still tries what a call has given up; a later one closes it
                 with self._lock:
-                    self._retired.append(one)
+                    self._not_closed.append(one)
 
     def _places(self, topic: Topic[object]) -> list[TopicPartition]:
         name = self._address.named(topic.name)

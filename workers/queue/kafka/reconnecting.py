@@ -56,6 +56,18 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
         super().__init__(net, **options)
         self._transports: WeakSet[KafkaTCPTransport] = WeakSet()
 
+    def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
+        """Called while a client is made. If no broker answers then, no caller gets the client to close it: its thread
+        would run for as long as this process does (seen in 3.0.12).
+        """
+        try:
+            super().bootstrap(timeout_ms, refresh)
+        except BaseException:
+            self.close()
+            self._net.close()
+            self.close_sockets()
+            raise
+
     def close_sockets(self) -> None:
         """After the client's loop has ended: nothing is written any more."""
         for transport in self._transports:

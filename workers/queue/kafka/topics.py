@@ -151,7 +151,8 @@ def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDif
                     _change(admin, topic, [difference for difference in found if difference.topic == topic.name])
     finally:
         admin.close()
-    return differences(address, wanted)
+    # A broker may hear of what was changed a moment later.
+    return [each for each in differences(address, wanted) if not each.fixable]
 
 
 def _create(admin: kafka.KafkaAdminClient, topic: TopicDefinition) -> None:
