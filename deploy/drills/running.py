@@ -34,6 +34,7 @@ from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers.app import wiring
 from workers.following.groups import cluster_groups
+from workers.queue.port import lag_of
 
 LANDED_S = 180.0
 
@@ -345,7 +346,7 @@ def _lag(config: Config, cluster: str) -> Iterator[Callable[[], int]]:
     """Asks how many messages the cluster's writers have left to do."""
     ports = wiring.open_ports(config, "read", feeds=False)
     with closing(ports):
-        yield lambda: sum(ports.queue.lag(topic, group) for topic, group in cluster_groups(cluster))
+        yield lambda: sum(lag_of(ports.queue, topic, group) for topic, group in cluster_groups(cluster))
 
 
 def _one_in_each(found: Sequence[Region], first: int) -> list[int]:

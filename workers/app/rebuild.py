@@ -23,7 +23,7 @@ from workers.following.faults import fault
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Worker
-from workers.queue.port import GroupBusyError, Queue, Topic
+from workers.queue.port import GroupBusyError, Queue, Topic, lag_of
 
 OnProgress = Callable[[int], None]
 """Called with how many users are done."""
@@ -115,9 +115,9 @@ def pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
     """
     consumer = queue.consumer(topic, group)
     try:
-        left = queue.lag(topic, group)
+        left = lag_of(queue, topic, group)
         in_vain = 0
-        while left > 0 and (lag := queue.lag(topic, group)):
+        while left > 0 and (lag := lag_of(queue, topic, group)):
             messages = consumer.poll(_DISCARD_AT_ONCE, _DISCARD_WAIT_S)
             in_vain = 0 if messages else in_vain + 1
             if in_vain >= _IN_VAIN:

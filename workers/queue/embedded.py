@@ -116,11 +116,6 @@ _POSITIONS = """
 
 _POSITIONS_IN = "SELECT consumer_group, next_offset FROM positions WHERE partition_id = ?"
 
-_LAGS = """
-    SELECT p.partition, p.next_offset - coalesce(g.next_offset, p.earliest_offset)
-    FROM partitions AS p LEFT JOIN positions AS g ON g.partition_id = p.id AND g.consumer_group = ?
-    WHERE p.topic = ?"""
-
 _LOST = """
     SELECT sum(p.earliest_offset - g.next_offset)
     FROM partitions AS p JOIN positions AS g ON g.partition_id = p.id
@@ -316,16 +311,6 @@ class EmbeddedQueue:
         with self._file.unavailable():
             connection = self._file.connect()
         return EmbeddedTail(self._shared, name, "a tail", self._ids[name], positions, connection)
-
-    def lag(self, topic: Topic[object], group: str) -> int:
-        return sum(self.lags(topic, group).values())
-
-    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
-        return dict(self._file.rows(_LAGS, (group, topic.name)))
-
-    def lost(self, topic: Topic[object], group: str) -> int:
-        ((lost,),) = self._file.rows(_LOST, (group, topic.name))
-        return lost or 0
 
     def reset(self, topic: Topic[object], group: str) -> int:
         self._shared.refuse_live(topic.name, group)
