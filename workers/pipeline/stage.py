@@ -40,7 +40,6 @@ from workers.queue.port import (
     Consumer,
     DeadLetters,
     Malformed,
-    MalformedError,
     Message,
     PositionLostError,
     QueueUnavailableError,
@@ -82,11 +81,10 @@ class _Corpse(Generic[Body]):
     between it and the undecodable one before it.
     """
 
-    item: Item[Body] | Item[None] | Item[Malformed]
+    item: Item[Body] | Item[Malformed]
     reason: str
     detail: str
     after_good: bool = False
-    value: bytes | None = None
 
 
 @dataclass(eq=False)
@@ -324,16 +322,12 @@ class Stage(Generic[Body]):
         corpses: list[_Corpse[Body]] = []
         good = 0
         for message in messages:
-            try:
-                bodies = self._topic.decode(message.value)
-            except MalformedError as error:
-                (item,) = self._lots.take(lot, message, [None], whole=True)
-                corpses.append(_Corpse(item, error.reason, str(error), after_good=len(items) > good))
-                good = len(items)
-                continue
-            taken, bad = self._take_bodies(lot, message, bodies)
+            taken, bad = self._take_bodies(lot, message)
             items += taken
-            corpses += bad
+            after_good = bool(taken) or (len(bad) == 1 and len(items) > good)
+            corpses += [_Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
+            if len(bad) == 1 and not taken:
+                good = len(items)
         self._tally.polled(self._lots.size - size)
         self._quiet = self._quiet and not items
         items = self._leave_until_due(items)
@@ -352,12 +346,11 @@ class Stage(Generic[Body]):
             self._ready.append(_Corpses(corpses))
         return polled
 
-    def _take_bodies(
-        self, lot: Lot, message: Message, bodies: Sequence[Body | Tick | Malformed]
-    ) -> tuple[list[Item[Body]], list[_Corpse[Body]]]:
+    def _take_bodies(self, lot: Lot, message: Message) -> tuple[list[Item[Body]], list[Item[Malformed]]]:
         """The bodies of a message that are to be done, and those that cannot be decoded."""
         work: list[Body] = []
         malformed: list[Malformed] = []
+        bodies = self._topic.bodies(message.value)
         for body in bodies:
             if isinstance(body, Tick):
                 self._lots.tick(lot, message.partition, body)
@@ -366,13 +359,7 @@ class Stage(Generic[Body]):
             else:
                 work.append(body)
         items = self._lots.take(lot, message, work, whole=len(bodies) == 1)
-        if not malformed:
-            return items, []
-        bad = self._lots.take(lot, message, malformed, whole=False)
-        return items, [
-            _Corpse(item, item.body.reason, item.body.detail, after_good=bool(work), value=item.body.value)
-            for item in bad
-        ]
+        return items, self._lots.take(lot, message, malformed, whole=False) if malformed else []
 
     def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
         """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: of those that were put aside
@@ -752,16 +739,16 @@ class Stage(Generic[Body]):
         message = item.taken.message
         body = item.body
         # The rest of a message may be done, or wait: only this part is sent again later.
-        if corpse.value is not None:
-            value = corpse.value
-        elif body is None or isinstance(body, Malformed) or item.taken.whole:
+        if isinstance(body, Malformed):
+            value = body.value
+        elif item.taken.whole:
             value = message.value
         else:
             value = self._encode(body)
 
         def bury() -> None:
             self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), value)
-            if self._given_up is not None and body is not None and not isinstance(body, Malformed):
+            if self._given_up is not None and not isinstance(body, Malformed):
                 self._given_up(body)
 
         if not self._answers(self._bury_rest, "dead_letters", "message.not_buried", bury):

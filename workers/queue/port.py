@@ -29,12 +29,19 @@ class Topic(Generic[Body_co]):
     durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
         is not, but only together with the positions of the messages that they were made from.
     decode: the bodies of a message, in order: each is something to do, and is done or given up by itself. One that
-        cannot be decoded is a `Malformed`; if none can, it raises MalformedError.
+        cannot be decoded is a `Malformed`; if none can, it raises MalformedError. Readers ask `bodies`.
     """
 
     name: str
     durable: bool
     decode: Callable[[bytes], Sequence[Body_co]]
+
+    def bodies(self, value: bytes) -> "Sequence[Body_co | Malformed]":
+        """The bodies of a message; of one that cannot be decoded at all, one that is malformed."""
+        try:
+            return self.decode(value)
+        except MalformedError as error:
+            return (Malformed(value, error.reason, str(error)),)
 
     def __str__(self) -> str:
         return self.name
@@ -56,8 +63,8 @@ class MalformedError(ValueError):
 
 
 class Malformed(NamedTuple):
-    """A body that cannot be decoded, of a message whose other bodies can be. value: the message of it alone, for the
-    dead letters. reason, detail: as of a MalformedError.
+    """A body that cannot be decoded. value: the message of it alone, for the dead letters. reason, detail: as of a
+    MalformedError.
     """
 
     value: bytes
