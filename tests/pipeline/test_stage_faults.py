@@ -69,7 +69,7 @@ TOPIC: Topic[Body | Tick] = Topic("tests", durable=True, decode=decode)
 def items_of(stage: Stage[Any]) -> Iterator[Item[Any]]:
     yield from (corpse.item for corpse in stage._dead_ones)
     yield from stage._turns or ()
-    for work in (*stage._ready, *(work for _, _, work in stage._later), *stage._outages):
+    for work in (*stage._ready, *stage._later, *stage._failed, *stage._outages):
         if isinstance(work, _Corpses):
             yield from (corpse.item for corpse in work.corpses)
         elif isinstance(work, Isolation):

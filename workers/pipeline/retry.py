@@ -1,9 +1,14 @@
 """When to try again, and when to give up: time and randomness are arguments."""
 
+import heapq
+import itertools
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+Thing = TypeVar("Thing")
 
 REST_S: Final = 0.02
 """How long a loop rests where there was nothing to do, and it is to hear of news soon."""
@@ -40,6 +45,61 @@ class Share:
     def ended(self) -> None:
         """What failed works again."""
         self._since_s = self._failed_s = None
+
+
+class RetryPace:
+    """How fast a stage retries what failed, wherever that waits: seldom if other work gets done meanwhile (`Share`),
+    and more of it together as long as it succeeds.
+
+    most: how many groups are retried together at most. rests_until_s: none is retried before. width: how many are
+    retried together now.
+    """
+
+    def __init__(self, now_s: float, most: int) -> None:
+        self.rests_until_s = now_s
+        self.width = 1
+        self._most = most
+        self._share = Share()
+
+    def failed(self, began_s: float, now_s: float, worked: int) -> None:
+        """A retry failed. began_s, worked: as of `Share.failed`."""
+        self.rests_until_s = now_s + self._share.failed(began_s, now_s, worked)
+        self.width = 1
+
+    def answered(self) -> None:
+        """What failed works again."""
+        self._share.ended()
+
+    def succeeded(self) -> None:
+        """Groups that were retried are done."""
+        self.answered()
+        self.width = min(2 * self.width, self._most)
+
+
+class Later(Generic[Thing]):
+    """What is tried at a later time, each at its own, the earliest first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Thing]] = []
+        self._order = itertools.count()
+
+    def __iter__(self) -> Iterator[Thing]:
+        return (thing for _, _, thing in self._heap)
+
+    def put(self, thing: Thing, due_s: float) -> None:
+        heapq.heappush(self._heap, (due_s, next(self._order), thing))
+
+    def due_s(self) -> float:
+        """When the first is due; infinite if there is none."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def first(self, now_s: float) -> Thing | None:
+        """The first, if it is due. It stays."""
+        return self._heap[0][2] if self.due_s() <= now_s else None
+
+    def take(self) -> Thing:
+        """Takes the first away."""
+        return heapq.heappop(self._heap)[2]
 
 
 @dataclass(frozen=True)

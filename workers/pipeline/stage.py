@@ -6,14 +6,13 @@ parked in another topic if the outage lasts. A message that can never be done is
 holds for each body of a message by itself; the message is done once all of them are.
 
 What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
-`_outages` or `_dead_ones`.
+`_failed`, `_outages` or `_dead_ones`.
 Work is taken out of its place only after the call that may raise has returned.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
 has that lot begun, and tells the queue that it is alive.
 """
 
-import heapq
 import itertools
 import random
 import traceback
@@ -32,7 +31,7 @@ from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline import metrics
 from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
-from workers.pipeline.retry import REST_S, Rest, RetryPolicy, Share
+from workers.pipeline.retry import REST_S, Later, Rest, RetryPace, RetryPolicy
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
@@ -195,16 +194,15 @@ class Stage(Generic[Body]):
         self._left = 0  # how much of it is still to be tried in this step
         self._filling: Group[Body] | None = None  # the last that was polled, until it is tried: it may get more
         self._turns = turns
-        self._later: list[tuple[float, int, Group[Body]]] = []
+        self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
+        self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
         self._dead_ones: deque[_Corpse[Body]] = deque()
         self._outages: Outages[Body] = Outages(slots, self._split, rng)
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
-        self._order = itertools.count()
-        self._parked_s = self._retries_rest_until_s = clock()
-        self._retry_share = Share()
+        self._pace = RetryPace(clock(), batch)
+        self._parked_s = clock()
         self._worked = 0  # how often something got done
-        self._retry_width = 1  # how many groups are retried together: it doubles as long as they succeed
         self._dead_in_a_row = 0
         self._tally = Tally(meter, name, clock, wall_ms)
         self._log = _log.bind(stage=name)
@@ -427,19 +425,14 @@ class Stage(Generic[Body]):
         messages may need the one part that is away, and a new one may find that the rest answers.
         """
         whole = self._outages.whole
-        return whole is None or self._clock() >= max(whole.due_s, self._retries_rest_until_s)
+        return whole is None or self._clock() >= max(whole.due_s, self._pace.rests_until_s)
 
     def _patience(self) -> float:
-        now_s = self._clock()
-        times: list[float] = []
         if self._turns:
             return 0.0
-        if self._later:
-            first_s, _, group = self._later[0]
-            times.append(max(first_s, self._retries_rest_until_s) if _is_retry(group) else first_s)
-        if (due_s := self._outages.due_s()) is not None:
-            times.append(max(due_s, self._retries_rest_until_s))
-        return max(0.0, min([self._patience_s, *(time_s - now_s for time_s in times)]))
+        retry_s = max(self._pace.rests_until_s, min(self._failed.due_s(), self._outages.due_s()))
+        next_s = min(self._later.due_s(), retry_s)
+        return max(0.0, min(self._patience_s, next_s - self._clock()))
 
     def _take_due(self) -> None:
         """Appends messages that were not tried yet, and one retry that is due, to those that are ready."""
@@ -447,36 +440,27 @@ class Stage(Generic[Body]):
         if self._turns and self._may_begin():
             self._ready.append(Group(self._turns.take()))
         retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
-        may_retry = not retrying and now_s >= self._retries_rest_until_s
+        while self._later.first(now_s) is not None:
+            group = self._later.take()
+            if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
+                group.items = self._leave_until_due(group.items, group.at_the_latest_s)
+            if group.items:
+                self._ready.append(group)
+        if not retrying and now_s >= self._pace.rests_until_s and (retry := self._next_retry(now_s)) is not None:
+            self._ready.append(retry)
+
+    def _next_retry(self, now_s: float) -> Group[Body] | Isolation[Body] | Probe[Body] | None:
+        """The groups that failed, or the outage, that have been due for longer, so that neither starves the other."""
+        if self._outages.due_s() < self._failed.due_s():
+            return self._outages.take_due(now_s, self._batch)
         retried: list[Group[Body]] = []
-        kept: list[tuple[float, int, Group[Body]]] = []
-        # The one that has been due for longer is tried first, so that neither starves the other.
-        outage_s = self._outages.due_s()
         room = self._batch
-        while self._later and self._later[0][0] <= now_s:
-            entry = heapq.heappop(self._later)
-            due_s, _, group = entry
-            if not _is_retry(group):
-                if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
-                    group.items = self._leave_until_due(group.items, group.at_the_latest_s)
-                if group.items:
-                    self._ready.append(group)
-            elif (
-                may_retry
-                and (retried or outage_s is None or due_s <= outage_s)
-                and len(retried) < self._retry_width
-                and (not retried or len(group.items) <= room)
-            ):
-                retried.append(group)
-                room -= len(group.items)
-            else:
-                kept.append(entry)
-        for entry in kept:
-            heapq.heappush(self._later, entry)
-        if retried:
-            self._ready.append(_together(retried))
-        elif may_retry and (due := self._outages.take_due(now_s, self._batch)) is not None:
-            self._ready.append(due)
+        while len(retried) < self._pace.width and (group := self._failed.first(now_s)) is not None:
+            room -= len(group.items)
+            if retried and room < 0:
+                break
+            retried.append(self._failed.take())
+        return _together(retried) if retried else None
 
     def _work(self, began_s: float) -> bool:
         """Tries the work that is ready, and the work that this leads to; begins none after STEP_S. False if there was
@@ -510,7 +494,7 @@ class Stage(Generic[Body]):
         self._left += len(works)
 
     def _put_later(self, group: Group[Body], wait_s: float) -> None:
-        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), group))
+        (self._failed if group.failures else self._later).put(group, self._clock() + wait_s)
 
     # Attempts
     # ----------------------------------------------------------------------------------------------------------------
@@ -526,12 +510,11 @@ class Stage(Generic[Body]):
         if error is None:
             self._done(group.items)
             if group.failures:
-                self._retry_share.ended()
-                self._retry_width = min(2 * self._retry_width, self._batch)
+                self._pace.succeeded()
         elif isinstance(error, NotNowError):
             self._log_retry(group.failures + 1, error)
             if group.failures:
-                self._retry_failed(began_s)
+                self._pace.failed(began_s, self._clock(), self._worked)
             since_s = began_s if group.since_s is None else group.since_s
             slices = self._outages.slices(group.items)
             isolation = Isolation(slices, since_s, group.failures)
@@ -552,7 +535,7 @@ class Stage(Generic[Body]):
         if isinstance(error, NotNowError):
             isolation.failed.append(group)
             if isolation.failures:
-                self._retry_failed(began_s)
+                self._pace.failed(began_s, self._clock(), self._worked)
         else:
             isolation.succeeded = True
             if self._slots is not None:
@@ -580,10 +563,10 @@ class Stage(Generic[Body]):
         self._take()
         if isinstance(error, NotNowError):
             self._log_retry(probe.outage.failures + 1, error)
-            self._retry_failed(began_s)
+            self._pace.failed(began_s, self._clock(), self._worked)
             self._outages.failed(probe, began_s, self._clock(), self._wait_s)
             return
-        self._retry_share.ended()
+        self._pace.answered()
         self._make_ready(self._outages.worked(probe, self._clock()))
         if error is None:
             self._done(probe.items)
@@ -687,18 +670,12 @@ class Stage(Generic[Body]):
     def _store_answers(self) -> None:
         self._worked += 1
         if self._outages.whole is not None:
-            self._retry_share.ended()
+            self._pace.answered()
         self._make_ready(self._outages.answered())
 
     def _make_ready(self, items: Sequence[Item[Body]]) -> None:
         for start in range(0, len(items), self._batch):
             self._ready.append(Group(list(items[start : start + self._batch])))
-
-    def _retry_failed(self, began_s: float) -> None:
-        """Lets retries rest, if messages get done that should not wait behind them."""
-        now_s = self._clock()
-        self._retries_rest_until_s = now_s + self._retry_share.failed(began_s, now_s, self._worked)
-        self._retry_width = 1
 
     def _fault(self, group: Group[Body], error: Exception) -> None:
         """An error of the handler's own means that one of the messages is at fault."""
@@ -789,7 +766,7 @@ class Stage(Generic[Body]):
             if outage.slots is not None
             and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
             # What the next step may probe stays: a probe of nothing would never find that the outage is over.
-            and not outage.due_s <= now_s >= self._retries_rest_until_s
+            and not outage.due_s <= now_s >= self._pace.rests_until_s
         ]
         count = sum(len(outage.items) for outage in lasting)
         if not count or (not pressed and count < self._batch and now_s - self._parked_s < PARK_EVERY_S):
@@ -833,7 +810,7 @@ class Stage(Generic[Body]):
     def _failing_since_s(self) -> Iterator[float]:
         """When the first failed attempts began, of the messages that wait because something is away."""
         found = [outage.tried_s for outage in self._outages if outage.items]
-        for work in itertools.chain(self._ready, (group for _, _, group in self._later)):
+        for work in itertools.chain(self._ready, self._later, self._failed):
             match work:
                 case Probe():
                     found.append(work.tried_s)
