@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import replica
@@ -60,8 +60,10 @@ def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
     if not place(config, cluster).exists():
         return True
     in_files = config.cluster(cluster).in_files
-    with closing(serving_wiring.open_cluster(config, cluster, "read")) as opened:
-        found = fault(replica(cluster, opened), ports.queue, serving_wiring.monotonic_s, math.inf if in_files else 0.0)
+    with closing(feedstore_wiring.open_cluster(config, cluster, "read")) as opened:
+        found = fault(
+            replica(cluster, opened), ports.queue, feedstore_wiring.monotonic_s, math.inf if in_files else 0.0
+        )
     return found is not None and not found.is_mended_by_writers
 
 
@@ -97,7 +99,7 @@ def make_anew(
         begin(progress, made_ms, asked_ms)
         note_all(cluster, progress, ports.queue)
 
-    serving_wiring.create_cluster(config, cluster, prepare)
+    feedstore_wiring.create_cluster(config, cluster, prepare)
 
 
 def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from feedstore.app.catalogs import open_reader, open_store, settings_of
-from feedstore.app.wiring import clock_of, open_follows
+from feedstore.app.wiring import clock_of
 from feedstore.catalog import pins, posting, swaps
 from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailableError, Generation
 from feedstore.catalog.settings import PINS
@@ -137,7 +137,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
     progress, began_s = ProgressLine("build"), time.monotonic()
-    with closing(open_follows(session.config, clock_of(session.config))) as follows, ExitStack() as stack:
+    with session.follows() as follows, ExitStack() as stack:
         for each in clusters:
             store = stack.enter_context(open_store(session.config, name, each))
             try:
@@ -407,7 +407,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
         raise click.UsageError(f"only {PINS} comes from the follow store")
     count = 0
     nothing: list[str] = []
-    with closing(open_follows(session.config, clock_of(session.config))) as follows:
+    with session.follows() as follows:
         for each in _clusters(session, name, cluster):
             progress = ProgressLine(f"verify {each}")
             here = 0
