@@ -118,7 +118,6 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
             pins = export(Boards(follows), board_id, file, lambda done: progress.count(done, "pin"))
     except OSError as error:
         raise click.FileError(str(file), error.strerror or str(error)) from error
-    progress.clear()
     if as_json:
         emit_json({"board": board_id, "pins": pins, "file": str(file)})
     else:
@@ -161,7 +160,6 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
                 found += _tell(each, part, as_json=as_json)
                 if progress.due():
                     progress.show(f"{plural(count, 'board')}, {pins:,} pins, {plural(found, 'finding')}")
-    progress.clear()
     if as_json:
         emit_json({"boards": count, "pins": pins, "findings": found})
     else:
@@ -222,7 +220,6 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
                 rows += step.rows
                 if progress.due():
                     progress.show(f"{plural(looked, 'place')}, {plural(rows, 'row')} written")
-    progress.clear()
     if as_json:
         emit_json({"board": board_id, "places": looked, "rows": rows, "dropped": dropped})
         return
@@ -258,7 +255,6 @@ def reset(session: Session, board_id: int, *, as_json: bool) -> None:
         while not boards.reset(board_id):
             steps += 1
             progress.count(steps, "transaction")
-    progress.clear()
     if as_json:
         emit_json({"board": board_id, "reset": True})
     else:

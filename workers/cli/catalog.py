@@ -155,7 +155,6 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
             lambda done: progress.count(done, "record"),
             force=force,
         )
-    progress.clear()
     took_s = time.monotonic() - began_s
     for each in clusters:
         made = outcomes[each]
@@ -229,7 +228,6 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
             if not force:
                 refuse_smaller(store, made)
             store.use(made.id)
-        progress.clear()
         note(f"{each}: generation {made.id} is in use: {plural(made.records, 'record')}")
 
 
@@ -263,7 +261,6 @@ def update(session: Session, name: str, file: str) -> None:
                 posted += len(batch)
                 progress.count(posted, "update")
         finally:
-            progress.clear()
             note(f"{plural(posted, 'update')} posted")
 
 
@@ -419,7 +416,6 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
                         emit_json({"cluster": each, "pin": found.pin, "kind": found.kind})
                     else:
                         say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
-            progress.clear()
             note(f"{each}: {_compared(comparison, here)}")
             count += here
             if not comparison.compared:

@@ -40,7 +40,7 @@ class OutputClosedError(OutputError):
 
 
 class ProgressLine:
-    """One line on stderr that says how far something is."""
+    """One line on stderr that says how far something is. On a terminal it stays until anything else is written."""
 
     _drawn: "ProgressLine | None" = None
 
@@ -77,13 +77,9 @@ class ProgressLine:
         if self.due():
             self.show(plural(done, one))
 
-    def clear(self) -> None:
-        """Takes the line away, before anything else is written."""
-        if ProgressLine._drawn is self:
-            ProgressLine.clear_any()
-
     @classmethod
-    def clear_any(cls) -> None:
+    def clear(cls) -> None:
+        """Takes the line away that is drawn, whose ever it is."""
         with _lock:
             if cls._drawn is not None:
                 _draw("\r\033[K")
@@ -111,7 +107,7 @@ class Heartbeat:
     def end(self) -> None:
         with _lock:
             self._ended.set()
-            self._progress.clear()
+            ProgressLine.clear()
             Heartbeat._beating = None
 
     @classmethod
@@ -151,7 +147,7 @@ def _draw(text: str) -> None:
 def note(text: str) -> None:
     """A line for people, on stderr. If stderr does not take it, it is lost: no command fails for that."""
     with _lock:
-        ProgressLine.clear_any()
+        ProgressLine.clear()
         Heartbeat.note_said()
         with contextlib.suppress(OSError):
             click.echo(shown(hints.said(text)), err=True)
@@ -231,7 +227,7 @@ def written() -> Iterator[None]:
     """For what writes stdout. Raises OutputError."""
     try:
         with _lock:
-            ProgressLine.clear_any()
+            ProgressLine.clear()
             Heartbeat.note_said()
             yield
     except BrokenPipeError as error:

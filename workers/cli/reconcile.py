@@ -46,7 +46,6 @@ def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
             )
             if progress.due():
                 progress.show(plural(total.rows, "row"), min(1.0, total.rows / rows))
-    progress.clear()
     if as_json:
         emit_json({**total._asdict(), "written": not dry_run})
     else:

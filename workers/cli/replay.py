@@ -91,8 +91,6 @@ def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
                 f"{error}; stopped before line {error.next_line}, all lines before it are recorded:"
                 f" continue with --from-line {error.next_line}"
             ) from error
-        finally:
-            progress.clear()
 
 
 class _Signals:

@@ -178,7 +178,6 @@ def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -
         return stop.is_set() or ended()
 
     worker.run(over)
-    progress.clear()
 
 
 def clusters_of(worker: Worker, ports: Ports) -> list[str]:
