@@ -292,7 +292,7 @@ def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cl
     config = configuration.load(filled.home, {})
     with filled.ports(access="write") as ports:
         # Everything is done but by b, and retention passes by what b has not read.
-        worker = wiring.worker(ports, config, writers=["a"])
+        worker = wiring.worker(ports, config, wiring.writing(ports, config, "a"))
         worker.run(until.Idle(ports, config, lambda: ["a"]))
         assert ports.queue.expire(-1, {}) > 0
 

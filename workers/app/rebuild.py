@@ -87,7 +87,7 @@ def make_anew(
         ports.queue.reset(topic, group)
     # Everything that was recorded so far enters the indexes, in which the refills find it; no process writes the
     # cluster meanwhile.
-    worker(wiring.worker(ports, config, writers=[]))
+    worker(wiring.worker(ports, config, writers=()))
     for topic, group in groups:
         pass_over(ports.queue, topic, group)
     # Whatever is read after this finds all that was passed over in the follow store.

@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
@@ -44,25 +44,24 @@ class ProgressLine:
 
     _drawn: "ProgressLine | None" = None
 
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic, *, redraw_s: float = _REDRAW_S) -> None:
+    def __init__(self, what: str, *, redraw_s: float = _REDRAW_S) -> None:
         """redraw_s: how often a terminal's line is drawn again, at most; more rarely where what it says is costly."""
         self._what = what
-        self._clock = clock
         self._every_s = redraw_s if sys.stderr.isatty() else _LINE_S
-        self._shown_s = clock()
+        self._shown_s = time.monotonic()
         self._started_s = self._shown_s
 
     def elapsed_s(self) -> float:
-        return self._clock() - self._started_s
+        return time.monotonic() - self._started_s
 
     def due(self) -> bool:
         """Whether it is time to show something again: ask before working out what."""
-        return self._clock() - self._shown_s >= self._every_s
+        return time.monotonic() - self._shown_s >= self._every_s
 
     def show(self, text: str, share: float | None = None) -> None:
         """share: how much is done, 0..1, where that is known."""
         with _lock:
-            self._shown_s = self._clock()
+            self._shown_s = time.monotonic()
             if not sys.stderr.isatty():
                 percent = "" if share is None else f" {share:4.0%}"
                 note(f"{self._what}:{percent} {text}")
