@@ -28,10 +28,9 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
-from workers.pipeline import metrics
 from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
-from workers.pipeline.retry import REST_S, Later, Rest, RetryPace, RetryPolicy
+from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
@@ -184,11 +183,12 @@ class Stage(Generic[Body]):
         self._gather_s, self._next_lot_s = gather_s, clock()
         self._noted_s = clock() - NOTE_EVERY_S
         self._quiet = True  # whether neither this step nor the one before has polled anything to be handled
-        self._rest = Rest(clock, policy, rng)
-        self._park_rest = Rest(clock, policy, rng)
-        self._note_rest = Rest(clock, policy, rng)
-        self._tick_rest = Rest(clock, policy, rng)
-        self._bury_rest = Rest(clock, policy, rng)
+        away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
+        self._queue_away = away("queue", "queue.unavailable")
+        self._notes_away = away("notes", "note.unavailable")
+        self._ticks_away = away("ticks", "tick.unavailable")
+        self._parking_away = away("parked", "messages.not_parked")
+        self._letters_away = away("dead_letters", "message.not_buried")
         self._lots = Lots()
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how much of it is still to be tried in this step
@@ -228,7 +228,7 @@ class Stage(Generic[Body]):
         self._park_some()
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None:
-            self._rest.ended()
+            self._queue_away.ended()
         self._tally.waits(self._lots.items, self._lots.size, self._failing_since_s)
         if self._too_many_dead():
             raise TooManyDeadLettersError(
@@ -253,7 +253,7 @@ class Stage(Generic[Body]):
 
     def _ask_queue(self, call: Callable[[], bool]) -> bool | None:
         """Calls the queue, unless it rests after a failure. None if it did not answer."""
-        if self._rest.goes_on():
+        if self._queue_away.goes_on():
             return None
         try:
             return call()
@@ -261,9 +261,7 @@ class Stage(Generic[Body]):
             raise PositionLostError(f"{self._lost} ({error})") from error
         except QueueUnavailableError as error:
             # Neither polled nor committed: nothing is lost, and a later round tries again.
-            wait_s = self._rest.failed()
-            self._tally.away("queue")
-            self._log.warning("queue.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            self._queue_away.noted(error)
             return None
 
     def _take_in(self) -> bool:
@@ -401,14 +399,14 @@ class Stage(Generic[Body]):
         due = self._clock() - self._noted_s >= NOTE_EVERY_S
         if not (due or (spans and self._quiet)):
             return False
-        if not self._answers(self._note_rest, "notes", "note.unavailable", lambda: note(spans)):
+        if not self._answers(self._notes_away, lambda: note(spans)):
             return False
         self._noted_s = self._clock()
         return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Whether the ticks were taken; if not, they rest for a while."""
-        if not self._answers(self._tick_rest, "ticks", "tick.unavailable", lambda: self._ticks(ticks)):
+        if not self._answers(self._ticks_away, lambda: self._ticks(ticks)):
             return False
         self._tally.ticked(ticks)
         return True
@@ -595,21 +593,17 @@ class Stage(Generic[Body]):
             raise error
         return error
 
-    def _answers(self, rest: Rest, what: str, event: str, call: Callable[[], object]) -> bool:
-        """Makes a call of what may be away, unless it rests after a failure; whether it answered. what, event: how that
-        is counted and logged if it did not.
-        """
-        if rest.goes_on():
+    def _answers(self, away: Away, call: Callable[[], object]) -> bool:
+        """Makes a call of what may be away, unless it rests after a failure; whether it answered."""
+        if away.goes_on():
             return False
         began_s = self._clock()
         try:
             self._aside(call)
         except NotNowError as error:
-            wait_s = rest.failed_at_work(began_s, self._worked)
-            self._tally.away(what)
-            self._log.warning(event, wait_s=round(wait_s, 3), error=str(error))
+            away.noted(error, (began_s, self._worked))
             return False
-        rest.ended()
+        away.ended()
         return True
 
     def _aside(self, call: Callable[[], Result]) -> Result:
@@ -632,7 +626,7 @@ class Stage(Generic[Body]):
         parked first. Messages that wait for their turn are passed by as long as there is room. The rest of a full lot
         gets more: a small lot costs nearly as much.
         """
-        away = not self._may_begin() or self._rest.goes_on()
+        away = not self._may_begin() or self._queue_away.goes_on()
         coming = list(itertools.islice(self._ready, 1, None))
         if self._ready[0] is self._filling:
             self._filling = None  # if it fails, it is tried again as it is
@@ -702,7 +696,7 @@ class Stage(Generic[Body]):
         are away, these messages wait for them, and no others do.
         """
         tried = False
-        while self._dead_ones and not self._bury_rest.goes_on() and not self._too_many_dead():
+        while self._dead_ones and not self._letters_away.goes_on() and not self._too_many_dead():
             if tried and self._clock() - began_s >= STEP_S:
                 break
             tried = True
@@ -728,7 +722,7 @@ class Stage(Generic[Body]):
             if self._given_up is not None and not isinstance(body, Malformed):
                 self._given_up(body)
 
-        if not self._answers(self._bury_rest, "dead_letters", "message.not_buried", bury):
+        if not self._answers(self._letters_away, bury):
             return False
         self._dead_ones.popleft()
         self._lots.done(item)
@@ -756,7 +750,7 @@ class Stage(Generic[Body]):
         waits as before.
         """
         park = self._park
-        if park is None or self._park_rest.goes_on():
+        if park is None or self._parking_away.goes_on():
             return
         now_s = self._clock()
         pressed = not self._has_room(2)
@@ -791,11 +785,9 @@ class Stage(Generic[Body]):
         if parked:
             self._tally.parked(len(parked))
             self._log.info("messages.parked", messages=len(parked))
-            self._park_rest.ended()
+            self._parking_away.ended()
         if not parked or reason:
-            rest_s = self._park_rest.failed_at_work(now_s, self._worked)
-            self._tally.away("parked")
-            self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
+            self._parking_away.noted(reason, (now_s, self._worked))
 
     def _split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
         """As `Split`."""
@@ -847,28 +839,25 @@ class Begun(Generic[Body]):
         again_on: type[Exception],
         meter: Meter = UNCOUNTED,
     ) -> None:
-        self._meter = meter
         self.name = name
         self._begin = begin
         self._make = make
-        self._rest = Rest(clock)
+        self._away = Away(clock, meter, name, "begin", "stage.not_begun", loop=name)
         self._again_on = again_on
         self._stage: Stage[Body] | None = None
 
     def step(self) -> bool:
         """A step of the stage. Raises its errors, and those of `begin`."""
         if self._stage is None:
-            if self._rest.goes_on():
+            if self._away.goes_on():
                 return False
             try:
                 self._begin()
                 self._stage = self._make()
             except NotNowError as error:
-                wait_s = self._rest.failed()
-                self._meter.add(metrics.AWAY, 1, self.name, "begin")
-                _log.warning("stage.not_begun", loop=self.name, wait_s=round(wait_s, 3), error=str(error))
+                self._away.noted(error)
                 return False
-            self._rest.ended()
+            self._away.ended()
         try:
             return self._stage.step()
         except self._again_on as error:
