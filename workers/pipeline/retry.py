@@ -1,4 +1,4 @@
-"""When to try again, and when to give up: time and randomness are arguments."""
+"""When to try again, and when to give up. Time and randomness are arguments; what is away is counted and logged."""
 
 import heapq
 import itertools
