@@ -11,6 +11,7 @@ from feedstore.app.config import load
 from workers.app import wiring
 from workers.following.groups import writer_group
 from workers.following.topics import DELIVERIES
+from workers.queue.port import lag_of
 
 NAME = "writer"
 WRITER_S = 900.0
@@ -30,9 +31,9 @@ def measure(context: Context) -> list[Row]:
         config = ours.with_cluster(load(home, {}), name)
         with ours.ports(config) as opened:
             stage = wiring.writer(opened, config, name)
-            waiting = opened.queue.lag(DELIVERIES, writer_group(name))
+            waiting = lag_of(opened.queue, DELIVERIES, writer_group(name))
             began = time.perf_counter()
-            while opened.queue.lag(DELIVERIES, writer_group(name)):
+            while lag_of(opened.queue, DELIVERIES, writer_group(name)):
                 stage.step()
                 if time.perf_counter() - began > WRITER_S:
                     raise TimeoutError(f"the writer was not done after {WRITER_S:.0f} s")

@@ -19,6 +19,7 @@ from tests.widecolumn.written import cells_in, count_in
 from workers.app import logs, memory_tuning, wiring
 from workers.following.groups import writer_group
 from workers.following.topics import DELIVERIES
+from workers.queue.port import lag_of
 
 
 class Counted:
@@ -76,7 +77,7 @@ def main() -> None:
     stage = wiring.writer(opened, config, cluster)
     print("ready", flush=True)
     sys.stdin.readline()
-    while stage.step() or opened.queue.lag(DELIVERIES, writer_group(cluster)):
+    while stage.step() or lag_of(opened.queue, DELIVERIES, writer_group(cluster)):
         pass
     assert feeds.began is not None
     seconds, processor_s = time.perf_counter() - feeds.began, time.process_time() - feeds.processor_began

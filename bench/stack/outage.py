@@ -18,6 +18,7 @@ from feedstore.widecolumn.progress import Progress
 from workers.following.groups import writer_group
 from workers.following.ports import Ports
 from workers.following.topics import DELIVERIES
+from workers.queue.port import lag_of
 
 NAME = "outage"
 PER_S = 200
@@ -153,4 +154,4 @@ def _bring_back(servers: Servers, opened: Ports, away: _Looks, before: _Looks) -
 
 
 def _lag(opened: Ports, cluster: str) -> int:
-    return opened.queue.lag(DELIVERIES, writer_group(cluster))
+    return lag_of(opened.queue, DELIVERIES, writer_group(cluster))

@@ -12,6 +12,7 @@ from feedstore.app.config import Config
 from workers.following.groups import EXPANDER, writer_group
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import lag_of
 
 STAGE_S = 3_600.0
 LOOK_S = 0.05
@@ -30,13 +31,15 @@ def relay(context: Context, config: Config) -> float:
 
 def expand(context: Context, config: Config) -> float:
     """Seconds until everything in the queue is expanded."""
-    return _until(context, config, ["expand"], lambda opened: opened.queue.lag(ACTIONS, EXPANDER))
+    return _until(context, config, ["expand"], lambda opened: lag_of(opened.queue, ACTIONS, EXPANDER))
 
 
 def write(context: Context, config: Config, cluster: str) -> float:
     """Seconds until all deliveries are in one cluster."""
     group = writer_group(cluster)
-    return _until(context, config, ["write", "--cluster", cluster], lambda opened: opened.queue.lag(DELIVERIES, group))
+    return _until(
+        context, config, ["write", "--cluster", cluster], lambda opened: lag_of(opened.queue, DELIVERIES, group)
+    )
 
 
 def _until(context: Context, config: Config, words: Sequence[str], left: Callable[[Ports], int]) -> float:

@@ -25,6 +25,7 @@ from workers.following.groups import writer_group
 from workers.following.messages import Block, Delivery, encode_delivery
 from workers.following.packs import Pack, cell_mutations, decode_body, packed
 from workers.following.topics import DELIVERIES
+from workers.queue.port import lag_of
 
 NAME = "writers"
 FANOUT_NAME = "writers-fanout"
@@ -171,7 +172,7 @@ def _processor_us(
 def _mutations(config: Config) -> Iterator[Sequence[Mutation]]:
     """What the deliveries in the topic write, read by a group of its own."""
     with ports(config) as opened, closing(opened.queue.consumer(DELIVERIES, "bench-cells")) as consumer:
-        ahead = opened.queue.lag(DELIVERIES, "bench-cells")
+        ahead = lag_of(opened.queue, DELIVERIES, "bench-cells")
         while ahead > 0:
             for message in consumer.poll(500, 1.0):
                 ahead -= 1

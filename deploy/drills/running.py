@@ -26,7 +26,7 @@ from deploy.drills.regions import Region, regions, server_of_meta
 from deploy.drills.report import DrillRun, DrillSetting, Moments
 from deploy.drills.samples import Loss, loss
 from feedstore.app import services
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.following import FEEDS, entries_of, row_key
 from feedstore.following.layout import bucket
@@ -34,6 +34,7 @@ from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers.app import wiring
 from workers.following.groups import cluster_groups
+from workers.queue.port import lag_of
 
 LANDED_S = 180.0
 
@@ -216,10 +217,10 @@ def _drilled(
         _probing(config, url) as writes,
         _lag(config, plan.cluster) as lag,
     ):
-        now_ms = serving_wiring.wall_ms()
+        now_ms = feedstore_wiring.wall_ms()
         first = _USERS_FROM + now_ms * 1_000
         users = _one_in_each(scene.regions, first)
-        load = Load(service, reads, writes, users, first, first, first, serving_wiring.wall_ms, lag)
+        load = Load(service, reads, writes, users, first, first, first, feedstore_wiring.wall_ms, lag)
         follow_all(service, users, load.board)
         load.save_one()
         if _until_landed(stores, load) is None:
@@ -227,7 +228,7 @@ def _drilled(
                 f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
             )
         started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        bulk = BulkLoad(url, serving_wiring.tables(config), first + _BULK_BEHIND, now_ms)
+        bulk = BulkLoad(url, feedstore_wiring.tables(config), first + _BULK_BEHIND, now_ms)
         course = Course(hosts, plan, scene.targets, load, timeline, health, lock, _evened(plan, scene, url))
         hedges = service.counters().hedges
         busy: list[Busy] = []
@@ -345,7 +346,7 @@ def _lag(config: Config, cluster: str) -> Iterator[Callable[[], int]]:
     """Asks how many messages the cluster's writers have left to do."""
     ports = wiring.open_ports(config, "read", feeds=False)
     with closing(ports):
-        yield lambda: sum(ports.queue.lag(topic, group) for topic, group in cluster_groups(cluster))
+        yield lambda: sum(lag_of(ports.queue, topic, group) for topic, group in cluster_groups(cluster))
 
 
 def _one_in_each(found: Sequence[Region], first: int) -> list[int]:
@@ -363,7 +364,7 @@ def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
     """The feeds of every cluster, each by itself."""
     opened: list[Cluster] = []
     try:
-        opened.extend(serving_wiring.open_cluster(config, each.name, "read") for each in config.clusters)
+        opened.extend(feedstore_wiring.open_cluster(config, each.name, "read") for each in config.clusters)
         yield {each.name: cluster.table(FEEDS) for each, cluster in zip(config.clusters, opened, strict=True)}
     finally:
         for cluster in opened:
@@ -374,7 +375,7 @@ def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
 def _probing(config: Config, url: str) -> Iterator[WideColumnStore]:
     """The feeds of the drilled cluster, with connections of its own: enough for every region."""
     probing = f"{url}&write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
-    with closing(HBaseCluster.open(probing, serving_wiring.tables(config), check=False)) as cluster:
+    with closing(HBaseCluster.open(probing, feedstore_wiring.tables(config), check=False)) as cluster:
         yield cluster.table(FEEDS)
 
 

@@ -8,7 +8,7 @@ from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryConsumer, MemoryQueue
 from workers.app import rebuild
 from workers.following.topics import DELIVERIES, TOPICS
-from workers.queue.port import GroupBusyError, Message
+from workers.queue.port import GroupBusyError, Message, lags_of
 
 
 @pytest.mark.parametrize("shards", [1, 3])
@@ -36,7 +36,7 @@ def queue() -> MemoryQueue:
 
 def test_all_that_is_there_is_committed_unread(queue: MemoryQueue) -> None:
     rebuild.pass_over(queue, DELIVERIES, "writer-a")
-    assert queue.lags(DELIVERIES, "writer-a") == {0: 0, 1: 0}
+    assert lags_of(queue, DELIVERIES, "writer-a") == {0: 0, 1: 0}
 
 
 def test_a_group_that_another_process_reads_for_is_refused(queue: MemoryQueue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from workers.catalog.messages import Change, Posted, encode_update
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import updater_group
 from workers.queue.embedded import stored_partitions
+from workers.queue.port import lag_of
 
 BEFORE = 1_341_100_000_000
 """The as_of of what is loaded: years ago, and yet the updates of today are all there are."""
@@ -264,7 +265,7 @@ def test_a_worker_that_is_made_again_on_the_same_ports_enters_updates_too(home: 
     with home.ports(access="write") as ports:
 
         def is_over() -> bool:
-            return not any(ports.queue.lag(UPDATES, each) for each in groups) or time.monotonic() > deadline_s
+            return not any(lag_of(ports.queue, UPDATES, each) for each in groups) or time.monotonic() > deadline_s
 
         for number in range(2):
             update(home, {"key": "a", "time_ms": ports.clock(), "record": number})

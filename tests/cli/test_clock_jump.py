@@ -15,6 +15,7 @@ from feedstore.follows.port import Request
 from tests.cli.command import Cli
 from workers.app import wiring
 from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import lag_of
 
 JUMP_MS = 400 * 86_400_000
 
@@ -192,9 +193,9 @@ def test_what_was_on_its_way_from_a_clock_that_was_ahead_lands_and_holds_nothing
             relay.step()
         wiring.ticker(ports, config).tick()
         with closing(wiring.expander(ports, config)) as expander:
-            while ports.queue.lag(ACTIONS, "expander"):
+            while lag_of(ports.queue, ACTIONS, "expander"):
                 expander.step()
-        assert ports.queue.lag(DELIVERIES, "writer-a")
+        assert lag_of(ports.queue, DELIVERIES, "writer-a")
     jumped("clock", "set")
     jumped.work()
 

@@ -31,7 +31,7 @@ from workers.following.rewind import rewind
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.relay import Ticker
 from workers.pipeline.stage import Stage
-from workers.queue.port import GroupBusyError
+from workers.queue.port import GroupBusyError, lag_of
 
 DAMAGE = [("differs", 5), ("extra", 7), ("masked", 5), ("masked", 6)]
 
@@ -98,7 +98,7 @@ def lose_deliveries(cli: Cli, cluster: str) -> None:
     config = configuration.load(cli.home, {})
     with cli.ports(access="write") as ports:
         relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
-        while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, EXPANDER):
+        while ports.follows.unrelayed(1) or lag_of(ports.queue, ACTIONS, EXPANDER):
             for relay in relays:
                 relay.step()
             expander.step()
@@ -244,7 +244,7 @@ def test_what_was_recorded_before_is_expanded_whatever_comes_meanwhile(filled: C
                 relay.step()
         assert not expanded(), "it waits for the expander"
         save_pin(ports, 61)
-        while ports.queue.lag(ACTIONS, EXPANDER):
+        while lag_of(ports.queue, ACTIONS, EXPANDER):
             assert not expanded()
             expander.step()
         assert expanded()
@@ -292,7 +292,7 @@ def test_rule_8_a_cluster_that_lost_deliveries_says_so_and_is_rebuilt(filled: Cl
     config = configuration.load(filled.home, {})
     with filled.ports(access="write") as ports:
         # Everything is done but by b, and retention passes by what b has not read.
-        worker = wiring.worker(ports, config, writers=["a"])
+        worker = wiring.worker(ports, config, wiring.writing(ports, config, "a"))
         worker.run(until.Idle(ports, config, lambda: ["a"]))
         assert ports.queue.expire(-1, {}) > 0
 

@@ -17,6 +17,7 @@ from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.cli.command import Cli
 from workers.app.rebuild import needs_new
 from workers.following.topics import DELIVERIES
+from workers.queue.port import lag_of
 
 HEALS = "rebuild --all --cluster b"
 
@@ -225,4 +226,4 @@ def test_a_home_of_an_earlier_version_goes_on(filled: Cli) -> None:
 
     assert "no difference" in filled("verify").stderr
     with filled.ports() as ports:
-        assert ports.queue.lag(DELIVERIES, "writer-b") == 0
+        assert lag_of(ports.queue, DELIVERIES, "writer-b") == 0

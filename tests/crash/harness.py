@@ -22,6 +22,7 @@ from workers.app import home, wiring
 from workers.following.groups import EXPANDER
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import lag_of
 
 HOUR_MS = 3_600_000
 Line = dict[str, object]
@@ -180,7 +181,7 @@ def expand_at(path: Path, clock: Callable[[], int]) -> None:
     config = config_of(path)
     with closing(wiring.open_ports(config, "write", clock)) as ports:
         relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
-        while ports.follows.unrelayed(1) or ports.queue.lag(ACTIONS, EXPANDER):
+        while ports.follows.unrelayed(1) or lag_of(ports.queue, ACTIONS, EXPANDER):
             for relay in relays:
                 relay.step()
             expander.step()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
 from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS, mutations
@@ -85,7 +85,7 @@ def test_a_cluster_that_was_emptied_is_noticed(done: Spec) -> None:
     home = Path(done.home)
     config = harness.config_of(home)
     place(config, "b").remove()
-    serving_wiring.create_cluster(config, "b")
+    feedstore_wiring.create_cluster(config, "b")
 
     verdict = harness.check(home, done.actions)
 

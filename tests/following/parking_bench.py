@@ -35,7 +35,7 @@ from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Consumer, Message, QueueUnavailableError, Topic
+from workers.queue.port import Consumer, Message, QueueUnavailableError, Topic, lag_of
 
 START_MS = 1_000_000_000
 LIMITS = Limits(100, 10, action_age_ms=100_000_000, delivery_age_ms=10_000_000, purge_window_ms=200_000_000)
@@ -123,8 +123,10 @@ class Queue:
         self._queue = MemoryQueue(dict.fromkeys(TOPICS, PARTITIONS), clock)
         self._trip = trip
         self.away = False
-        self.lag = self._queue.lag
         self.partitions = self._queue.partitions
+        self.positions = self._queue.positions
+        self.earliest = self._queue.earliest
+        self.ends = self._queue.ends
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         if self.away:
@@ -325,11 +327,11 @@ class Bench:
         self.check()
 
     def lag(self, group: str) -> int:
-        return self.queue.lag(DELIVERIES if group == WRITER else RETRIES, group)
+        return lag_of(self.queue, DELIVERIES if group == WRITER else RETRIES, group)
 
     def published(self) -> int:
         """How many copies were ever parked."""
-        return self.queue.lag(RETRIES, "no-group")
+        return lag_of(self.queue, RETRIES, "no-group")
 
     def all_landed(self, settled_ms: int) -> bool:
         return not self.missing() and self.watermark() == settled_ms and not self.lag(WRITER) + self.lag(RETRIER)

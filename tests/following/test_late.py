@@ -33,6 +33,7 @@ from workers.following.packs import Pack, decode_body
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
+from workers.queue.port import lag_of
 
 START_MS = 1_000_000_000
 AUTHOR, BOARD = 5_000, 6_000
@@ -397,12 +398,12 @@ def test_rule_8_nothing_is_expanded_for_a_cluster_that_cannot_note_it(pipeline: 
     for _ in range(20):
         with pytest.raises(UnavailableError):
             pipeline.writers["b"].write(bodies)
-    assert pipeline.queue.lag(ACTIONS, "expander") == 0
+    assert lag_of(pipeline.queue, ACTIONS, "expander") == 0
 
     pipeline.notes["b"].away = False
     for _ in range(20):
         pipeline.writers["b"].write(bodies)
-    assert pipeline.queue.lag(ACTIONS, "expander") == 1
+    assert lag_of(pipeline.queue, ACTIONS, "expander") == 1
 
 
 def test_rule_9_no_refill_is_asked_for_before_its_hold_can_be_written(pipeline: Pipeline) -> None:

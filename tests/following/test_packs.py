@@ -457,7 +457,7 @@ class EarlierEnvelope(msgspec.Struct):
 def test_an_earlier_writer_names_the_version_and_keeps_the_pack_as_it_is() -> None:
     """So that `feedctl dead retry` brings it back once that writer is a newer one."""
     decoder = msgspec.json.Decoder(EarlierEnvelope)
-    earlier = Topic(DELIVERIES.name, durable=False, decode=single(lambda value: messages._decode(decoder, value)))  # type: ignore[type-var]
+    earlier = Topic(DELIVERIES.name, durable=False, decode=single(lambda value: messages._decode(decoder, value)))
     queue, dead = MemoryQueue({DELIVERIES: 1}, lambda: 1), MemoryDeadLetters()
     stage: Stage[Any] = Stage(
         "writer-a",

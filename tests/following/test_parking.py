@@ -20,7 +20,7 @@ from tests.following.parking_bench import (
 from workers.following import parking
 from workers.following.messages import Block, Delivery, Hold, Parked, decode_delivery, encode_delivery, encode_parked
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
-from workers.queue.port import MAX_MESSAGE_BYTES
+from workers.queue.port import MAX_MESSAGE_BYTES, lag_of
 
 TOGETHER = pytest.mark.parametrize("together", [None, 1, 40], ids=["deliveries", "packs of one", "packs"])
 
@@ -326,7 +326,7 @@ def test_rule_8_what_waited_too_long_is_expanded_anew_and_held() -> None:
     settled_ms = bench.tick()
     bench.run(lambda: not bench.lag(WRITER) + bench.lag(RETRIER))
 
-    assert bench.queue.lag(ACTIONS, "expander") >= 1
+    assert lag_of(bench.queue, ACTIONS, "expander") >= 1
     mark = bench.watermark()
     assert mark is not None
     assert mark <= bench.pins[pin] < settled_ms

@@ -33,6 +33,7 @@ from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
+from workers.queue.port import lag_of
 
 START_MS = 1_700_000_000_000
 HOUR_S = 3_600
@@ -138,7 +139,7 @@ def test_a_writer_writes_plain_cells_without_the_follow_store(world: World) -> N
     world.queue.publish(DELIVERIES, [encode_delivery(world.delivery(pin)) for pin in range(1, 1_001)])
     began_s = world.now_s
 
-    world.run(stage, 60, lambda: not world.queue.lag(DELIVERIES, DELIVERIES.name))
+    world.run(stage, 60, lambda: not lag_of(world.queue, DELIVERIES, DELIVERIES.name))
 
     assert world.now_s - began_s < 5
     assert len(list(world.feeds.scan(b"", b"\xff" * 20))) == 1_000
@@ -196,7 +197,7 @@ def test_an_expander_does_what_needs_no_shard_that_is_away(world: World) -> None
     assert world.calls_away < 10_000
 
     world.away = False
-    world.run(stage, 2 * HOUR_S, lambda: not world.queue.lag(ACTIONS, ACTIONS.name))
+    world.run(stage, 2 * HOUR_S, lambda: not lag_of(world.queue, ACTIONS, ACTIONS.name))
     assert set(done) == {pin.pin for pin in pins}
 
 

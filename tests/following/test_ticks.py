@@ -21,6 +21,7 @@ from workers.following.messages import Hold, decode_delivery, encode_action
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Ticker
 from workers.pipeline.ticks import Tick
+from workers.queue.port import lag_of
 
 LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
 
@@ -78,7 +79,7 @@ def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition() -> Non
     assert sorted(got, key=str) == sorted(
         [(partition, tick) for partition in (0, 1) for tick in (Tick(300, 0, 2, 2), Tick(200, 1, 2, 2))], key=str
     )
-    assert queue.lag(ACTIONS, "expander") == 0
+    assert lag_of(queue, ACTIONS, "expander") == 0
 
 
 def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_waits_for_them() -> None:

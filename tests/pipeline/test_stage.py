@@ -23,6 +23,7 @@ from workers.queue.port import (
     PositionLostError,
     QueueUnavailableError,
     Topic,
+    lag_of,
 )
 
 
@@ -97,7 +98,7 @@ class Bench:
         self.queue.publish(TOPIC, [value.encode() for value in values])
 
     def lag(self) -> int:
-        return self.queue.lag(TOPIC, "group")
+        return lag_of(self.queue, TOPIC, "group")
 
     def run(self, seconds: float = 1_000.0) -> None:
         """Steps until nothing is left, moving the clock."""

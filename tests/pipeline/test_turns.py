@@ -17,7 +17,7 @@ from workers.following.messages import Task
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.turns import Turns
-from workers.queue.port import MAX_POLL_BYTES, Message, QueueUnavailableError, Topic
+from workers.queue.port import MAX_POLL_BYTES, Message, QueueUnavailableError, Topic, lag_of
 
 Body = tuple[int, int]
 """A sender and a number."""
@@ -246,7 +246,7 @@ def test_positions_are_committed_while_some_wait() -> None:
     world.publish(1, range(5_000), 0)
     lags = []
     while world.stage.step() or not world.stage.idle():
-        lags.append(world.queue.lag(TOPIC, "group"))
+        lags.append(lag_of(world.queue, TOPIC, "group"))
     assert len(set(lags)) > 20
 
 

@@ -118,8 +118,6 @@ class TestedQueue:
         self._clock = clock
         self._calls = calls
         self.close = self.queue.close
-        self.lag = self.queue.lag
-        self.lost = self.queue.lost
         self.members = self.queue.members
         self.partitions = self.queue.partitions
         self.rewind = self.queue.rewind

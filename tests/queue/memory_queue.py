@@ -101,22 +101,6 @@ class MemoryQueue:
         with self._open() as state:
             return MemoryTail(state, topic, "a tail", [log.end for log in state.logs[topic]])
 
-    def lag(self, topic: Topic[object], group: str) -> int:
-        return sum(self.lags(topic, group).values())
-
-    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
-        with self._open() as state:
-            logs = state.logs[topic]
-            committed = state.committed.get((topic, group)) or [log.earliest for log in logs]
-            ends = zip(logs, committed, strict=True)
-            return {partition: log.end - position for partition, (log, position) in enumerate(ends)}
-
-    def lost(self, topic: Topic[object], group: str) -> int:
-        with self._open() as state:
-            logs = state.logs[topic]
-            committed = state.committed.get((topic, group)) or [log.earliest for log in logs]
-            return sum(max(0, log.earliest - position) for log, position in zip(logs, committed, strict=True))
-
     def reset(self, topic: Topic[object], group: str) -> int:
         with self._open() as state:
             state.refuse_live(topic, group)

@@ -16,7 +16,7 @@ from feedstore import sqlite_file
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.queue import embedded
 from workers.queue.embedded import MAX_BATCH_BYTES, EmbeddedQueue, open_dead_letters
-from workers.queue.port import QueueError, QueueUnavailableError
+from workers.queue.port import QueueError, QueueUnavailableError, lag_of
 
 PARTITIONS = {ACTIONS: 1, DELIVERIES: 2, RETRIES: 2}
 
@@ -42,6 +42,7 @@ import sys
 from pathlib import Path
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.queue.port import lag_of
 """
     command = [sys.executable, "-c", header + program, *map(str, arguments)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -53,7 +54,7 @@ from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 def test_making_a_queue_twice_changes_nothing(queue: EmbeddedQueue, path: Path) -> None:
     queue.publish(ACTIONS, [b"x"])
     EmbeddedQueue.create(path, PARTITIONS)
-    assert queue.lag(ACTIONS, "a") == 1
+    assert lag_of(queue, ACTIONS, "a") == 1
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["opened", "made again"])
@@ -67,7 +68,7 @@ def test_a_queue_that_was_made_before_a_topic_was_there_gets_it(path: Path, queu
     with contextlib.closing(EmbeddedQueue.open(path, TOPICS, Clock())) as opened:
         assert [opened.partitions(topic) for topic in TOPICS] == [1, 2, 2]
         opened.publish(RETRIES, [b"y"], 1)
-        assert (opened.lag(DELIVERIES, "a"), opened.lag(RETRIES, "a")) == (1, 1)
+        assert (lag_of(opened, DELIVERIES, "a"), lag_of(opened, RETRIES, "a")) == (1, 1)
 
 
 def test_making_a_queue_with_other_partitions_is_refused(path: Path) -> None:
@@ -156,7 +157,7 @@ def test_a_full_disk_is_unavailable_and_nothing_of_the_call_is_stored(queue: Emb
     with pytest.raises(QueueUnavailableError, match=r"queue\.db.*full") as refused:
         queue.publish(ACTIONS, [bytes(900_000)] * 10)  # several batches: the first one still fits
     assert isinstance(refused.value.__cause__, sqlite3.OperationalError)
-    assert queue.lag(ACTIONS, "a") == 1
+    assert lag_of(queue, ACTIONS, "a") == 1
     writer.execute("PRAGMA max_page_count = 1000000")
     queue.publish(ACTIONS, [b"after"])
     assert values(drain(queue.consumer(ACTIONS, "a"))) == [b"before", b"after"]
@@ -172,7 +173,7 @@ def test_a_read_only_file_is_unavailable(queue: EmbeddedQueue) -> None:
             use()
     queue._file._writer.execute("PRAGMA query_only = 0")
     consumer.commit({0: 1})
-    assert queue.lag(ACTIONS, "a") == 0
+    assert lag_of(queue, ACTIONS, "a") == 0
 
 
 @pytest.mark.parametrize("body", [b"\xc1", b"", b"\x90", b"\x91\x01"])
@@ -259,7 +260,7 @@ def test_a_consumer_left_behind_does_not_move_its_group_back(queue: EmbeddedQueu
     behind, ahead = queue.consumer(ACTIONS, "a"), other.consumer(ACTIONS, "a")
     ahead.commit({0: 4})
     behind.commit({0: 2})
-    assert queue.lag(ACTIONS, "a") == 1
+    assert lag_of(queue, ACTIONS, "a") == 1
     ahead.close()
     other.close()
 
@@ -271,7 +272,7 @@ def test_a_consumer_left_behind_does_not_move_its_group_back(queue: EmbeddedQueu
 def test_a_status_process_looks_beside_a_writer_in_the_middle_of_a_write(queue: EmbeddedQueue, path: Path) -> None:
     program = """
 path = Path(sys.argv[1])
-print(EmbeddedQueue.open(path, TOPICS, int).lag(ACTIONS, 'a'), open_dead_letters(path).count())
+print(lag_of(EmbeddedQueue.open(path, TOPICS, int), ACTIONS, 'a'), open_dead_letters(path).count())
 """
     queue.publish(ACTIONS, [b"x"])
     open_dead_letters(path).close()
@@ -340,7 +341,7 @@ while True:
     assert len(messages) % 50 == 0, "a call is stored whole or not at all"
     assert values(messages) == [b"%d %d" % divmod(number, 50) for number in range(len(messages))]
     assert messages[-1].offset == len(messages) - 1
-    assert 0 <= len(messages) - queue.lag(ACTIONS, "a") - (50 * last - 1) <= 50
+    assert 0 <= len(messages) - lag_of(queue, ACTIONS, "a") - (50 * last - 1) <= 50
     letters = open_dead_letters(path)
     assert letters.count() >= last
     queue.publish(ACTIONS, [b"and more follows"])

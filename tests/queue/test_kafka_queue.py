@@ -28,6 +28,8 @@ from workers.queue.port import (
     QueueError,
     QueueUnavailableError,
     Topic,
+    lag_of,
+    lost_of,
     single,
 )
 
@@ -115,7 +117,7 @@ def test_members_share_the_partitions_and_take_over_from_each_other(kafka_queue:
     again = read(first, len(other))
     assert set(values(again)) == set(values(other)), "it was not committed"
     first.commit(after(again))
-    assert kafka_queue.lag(DELIVERIES, "a") == 0
+    assert lag_of(kafka_queue, DELIVERIES, "a") == 0
     first.close()
 
 
@@ -139,13 +141,13 @@ def test_a_commit_after_a_partition_went_away_moves_only_what_stayed(kafka_queue
     balance(first, second)
     first.commit(done)
     # The group may have begun to move once more: then it is stored when that is over.
-    wait_until(lambda: kafka_queue.lag(DELIVERIES, "a") == 10 * len(second.held()), lambda: balance(first, second))
+    wait_until(lambda: lag_of(kafka_queue, DELIVERIES, "a") == 10 * len(second.held()), lambda: balance(first, second))
     again = read(second, 10 * len(second.held()))
     second.commit(after(again))
     second.close()
     balance(first)
     first.commit(dict.fromkeys(range(4), 1))
-    assert kafka_queue.lag(DELIVERIES, "a") == 0, "a position went back"
+    assert lag_of(kafka_queue, DELIVERIES, "a") == 0, "a position went back"
     assert drain(first) == []
     first.close()
 
@@ -159,7 +161,7 @@ def test_a_commit_in_the_middle_of_a_move_is_stored_when_it_is_over(kafka_queue:
     first.commit(done)
     balance(first, second)
     first.keep_alive()
-    assert kafka_queue.lag(DELIVERIES, "a") in {0, 10 * len(second.held())}
+    assert lag_of(kafka_queue, DELIVERIES, "a") in {0, 10 * len(second.held())}
     first.close()
     second.close()
 
@@ -173,7 +175,7 @@ def test_a_commit_does_not_wait_for_a_join_that_waits_for_others(kafka_queue: Ka
     first._client._coordinator.request_rejoin()
     first._ask(0, 0.0)  # it has joined; the second one is not asked, so the join cannot end
     first.commit(done)
-    wait_until(lambda: kafka_queue.lag(DELIVERIES, "a") == 10 * len(second.held()), lambda: balance(first, second))
+    wait_until(lambda: lag_of(kafka_queue, DELIVERIES, "a") == 10 * len(second.held()), lambda: balance(first, second))
     first.close()
     second.close()
 
@@ -187,7 +189,7 @@ def test_a_member_that_hangs_gives_way_and_comes_back(hasty_queue: KafkaQueue) -
     wait_until(lambda: len(again) == 40, lambda: again.extend(other.poll(100, 0.1)))
     other.commit(after(again[:0]) | dict.fromkeys(range(4), 9))
     hung.commit(done)  # no error, and nothing stored: others read these now
-    assert hasty_queue.lag(DELIVERIES, "a") == 4
+    assert lag_of(hasty_queue, DELIVERIES, "a") == 4
     other.close()
     assert len(read(hung, 4)) == 4
     hung.close()
@@ -219,7 +221,7 @@ def test_a_stage_keeps_its_partitions_while_its_handler_takes_longer_than_member
         wall_ms=lambda: 1,
         batch=20,
     )
-    wait_until(lambda: len(handled) >= 40 and hasty_queue.lag(DELIVERIES, "a") == 0, stage.step)
+    wait_until(lambda: len(handled) >= 40 and lag_of(hasty_queue, DELIVERIES, "a") == 0, stage.step)
     stage.close()
     assert sorted(handled) == sorted(published), "each once"
 
@@ -308,7 +310,7 @@ def test_a_lost_position_is_said_while_the_member_lives_and_after(cluster: Clust
     publish(kafka_queue)
     kafka_queue.consumer(DELIVERIES, "a").close()
     cluster.delete_before(DELIVERIES, 2, 7)
-    assert kafka_queue.lost(DELIVERIES, "a") == 7
+    assert lost_of(kafka_queue, DELIVERIES, "a") == 7
     member = kafka_queue.consumer(DELIVERIES, "a")
     with pytest.raises(PositionLostError, match=r"feed\.deliveries/2: a wants offset 0, .* earliest .* is 7"):
         wait_until(lambda: False, lambda: member.poll(100, 0.2))
@@ -419,12 +421,12 @@ def test_partitions_that_are_added_are_used_by_those_who_work_already(
     with pytest.raises(ValueError, match="partition"):
         kafka_queue.publish(DELIVERIES, [b"x"], 5)
     wait_until(lambda: published_to(kafka_queue, 4))
-    stored = kafka_queue.lag(DELIVERIES, "a")
+    stored = lag_of(kafka_queue, DELIVERIES, "a")
     assert stored >= 1, "a call that failed may have stored it as well"
     new = read(member, stored)
     assert {(message.partition, message.value) for message in new} == {(4, b"new")}
     member.commit(after(new))
-    assert kafka_queue.lag(DELIVERIES, "a") == 0
+    assert lag_of(kafka_queue, DELIVERIES, "a") == 0
     member.close()
 
 
@@ -452,7 +454,7 @@ def test_a_producer_that_failed_is_replaced(kafka_queue: KafkaQueue) -> None:
         with pytest.raises(QueueError):
             kafka_queue.publish(ACTIONS, [b"lost"])
         kafka_queue.publish(ACTIONS, [b"x"])
-    assert kafka_queue.lag(ACTIONS, "a") == 3
+    assert lag_of(kafka_queue, ACTIONS, "a") == 3
     assert kafka_queue._not_closed == []
 
 

@@ -14,7 +14,7 @@ from queue_benches import Bench, embedded_bench, memory_bench
 from tests.effort import part
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue import embedded, port
-from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, QueueError, Tail, Topic
+from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, QueueError, Tail, Topic, lag_of, lost_of
 
 GROUPS = st.sampled_from(["a", "b"])
 TOPICS = st.sampled_from([ACTIONS, DELIVERIES, RETRIES])
@@ -135,11 +135,11 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, group=GROUPS)
     def lag(self, topic: Topic[object], group: str) -> None:
-        self.both(lambda bench, _: bench.queue.lag(topic, group))
+        self.both(lambda bench, _: lag_of(bench.queue, topic, group))
 
     @rule(topic=TOPICS, group=GROUPS)
     def lost(self, topic: Topic[object], group: str) -> None:
-        self.both(lambda bench, _: bench.queue.lost(topic, group))
+        self.both(lambda bench, _: lost_of(bench.queue, topic, group))
 
     @rule(topic=TOPICS, group=GROUPS)
     def reset(self, topic: Topic[object], group: str) -> None:

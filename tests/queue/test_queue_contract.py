@@ -15,6 +15,8 @@ from workers.queue.port import (
     MessageRefusedError,
     PositionLostError,
     QueueError,
+    lag_of,
+    lost_of,
 )
 
 
@@ -58,7 +60,7 @@ def test_calls_without_a_partition_use_all_of_them(bench: Bench) -> None:
 
 def test_publishing_nothing_does_nothing(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, [])
-    assert bench.queue.lag(DELIVERIES, "a") == 0
+    assert lag_of(bench.queue, DELIVERIES, "a") == 0
     assert bench.consumer("a").poll(10, 0) == []
 
 
@@ -176,7 +178,7 @@ def test_a_commit_never_goes_back(bench: Bench) -> None:
     consumer = bench.consumer("a")
     consumer.commit({0: 3})
     assert values(drain(consumer)) == [b"4"]
-    assert bench.queue.lag(DELIVERIES, "a") == 1
+    assert lag_of(bench.queue, DELIVERIES, "a") == 1
 
 
 def test_a_commit_does_not_move_the_consumer_that_made_it(bench: Bench) -> None:
@@ -194,7 +196,7 @@ def test_a_commit_of_what_was_never_published_is_a_mistake(bench: Bench, positio
     drain(consumer)
     with pytest.raises(ValueError, match="position"):
         consumer.commit({0: position})
-    assert bench.queue.lag(DELIVERIES, "a") == 2
+    assert lag_of(bench.queue, DELIVERIES, "a") == 2
 
 
 def test_unknown_partitions_are_a_mistake(bench: Bench) -> None:
@@ -237,18 +239,18 @@ def test_members_are_those_that_are_live_if_the_queue_knows(bench: Bench) -> Non
 
 
 def test_lag_counts_what_a_group_has_not_committed(bench: Bench) -> None:
-    assert bench.queue.lag(DELIVERIES, "a") == 0
+    assert lag_of(bench.queue, DELIVERIES, "a") == 0
     for partition in range(bench.partitions):
         bench.queue.publish(DELIVERIES, numbered(5), partition)
     total = 5 * bench.partitions
-    assert bench.queue.lag(DELIVERIES, "a") == bench.queue.lag(DELIVERIES, "b") == total
+    assert lag_of(bench.queue, DELIVERIES, "a") == lag_of(bench.queue, DELIVERIES, "b") == total
     consumer = bench.consumer("a")
     drain(consumer)
-    assert bench.queue.lag(DELIVERIES, "a") == total
+    assert lag_of(bench.queue, DELIVERIES, "a") == total
     consumer.commit({0: 3})
-    assert bench.queue.lag(DELIVERIES, "a") == total - 3
-    assert bench.queue.lag(DELIVERIES, "b") == total
-    assert bench.queue.lag(ACTIONS, "a") == 0
+    assert lag_of(bench.queue, DELIVERIES, "a") == total - 3
+    assert lag_of(bench.queue, DELIVERIES, "b") == total
+    assert lag_of(bench.queue, ACTIONS, "a") == 0
 
 
 def test_the_largest_message_is_taken(bench: Bench) -> None:
@@ -260,7 +262,7 @@ def test_the_largest_message_is_taken(bench: Bench) -> None:
 def test_an_oversized_message_is_refused_and_nothing_of_its_call_is_stored(bench: Bench) -> None:
     with pytest.raises(MessageRefusedError):
         bench.queue.publish(DELIVERIES, [b"x", bytes(MAX_MESSAGE_BYTES + 1), b"y"])
-    assert bench.queue.lag(DELIVERIES, "a") == 0
+    assert lag_of(bench.queue, DELIVERIES, "a") == 0
     assert drain(bench.consumer("a")) == []
 
 
@@ -279,7 +281,7 @@ def test_expire_drops_what_is_older_and_keeps_the_rest(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, numbered(2, 3), 0)
     assert bench.queue.expire(0, {}) == 3 * bench.partitions + 2
     assert bench.queue.expire(0, {}) == 0
-    assert bench.queue.lag(DELIVERIES, "new") == 2
+    assert lag_of(bench.queue, DELIVERIES, "new") == 2
     messages = drain(bench.consumer("new"))
     assert messages == [Message(0, 3, b"3"), Message(0, 4, b"4")]
 
@@ -309,7 +311,7 @@ def test_rule_11_nothing_expires_that_one_of_its_readers_has_not_committed(bench
 
     assert bench.queue.expire(1_000, readers) == 1 + 3, "no expander was ever there"
     assert bench.queue.expire(1_000, readers) == 0
-    assert (bench.queue.lost(DELIVERIES, "writer-b"), bench.queue.lag(DELIVERIES, "writer-b")) == (0, 3)
+    assert (lost_of(bench.queue, DELIVERIES, "writer-b"), lag_of(bench.queue, DELIVERIES, "writer-b")) == (0, 3)
     bench.restart()
     other = bench.consumer("writer-b")
     assert values(drain(other)) == [b"1", b"2", b"3"]
@@ -361,9 +363,9 @@ def test_a_group_whose_position_is_gone_stops(bench: Bench) -> None:
     for _ in range(2):
         with pytest.raises(PositionLostError, match=r"feed\.deliveries/0.*writer-b"):
             consumer.poll(10, 0)
-    assert bench.queue.lag(DELIVERIES, "writer-b") == 3
-    assert bench.queue.lost(DELIVERIES, "writer-b") == 2
-    assert bench.queue.lost(DELIVERIES, "no-group") == 0
+    assert lag_of(bench.queue, DELIVERIES, "writer-b") == 3
+    assert lost_of(bench.queue, DELIVERIES, "writer-b") == 2
+    assert lost_of(bench.queue, DELIVERIES, "no-group") == 0
     assert len(drain(bench.consumer("writer-a"))) == 1, "no other group is concerned"
 
 
@@ -418,7 +420,7 @@ def test_a_rewound_group_reads_again_what_was_published_since(bench: Bench) -> N
         consumer.commit(after(drain(consumer)))
         consumer.close()
     assert bench.queue.rewind(DELIVERIES, "a", between_ms) == 3
-    assert (bench.queue.lag(DELIVERIES, "a"), bench.queue.lag(DELIVERIES, "b")) == (3, 0)
+    assert (lag_of(bench.queue, DELIVERIES, "a"), lag_of(bench.queue, DELIVERIES, "b")) == (3, 0)
     assert bench.queue.rewind(DELIVERIES, "a", between_ms) == 0
     bench.restart()
     assert values(drain(bench.consumer("a"))) == [b"1", b"2", b"3"]
@@ -432,12 +434,12 @@ def test_a_rewind_moves_nothing_forward_and_nothing_that_is_not_there(bench: Ben
     consumer.commit({0: drain(consumer)[0].offset + 1})
     consumer.close()
     assert bench.queue.rewind(DELIVERIES, "a", later_ms) == 0
-    assert bench.queue.lag(DELIVERIES, "a") == 2
+    assert lag_of(bench.queue, DELIVERIES, "a") == 2
     assert bench.queue.rewind(DELIVERIES, "a", bench.pass_time()) == 0
     assert bench.queue.rewind(DELIVERIES, "no-group", 1) == 0
     assert bench.queue.rewind(ACTIONS, "a", 1) == 0
     assert bench.queue.rewind(DELIVERIES, "a", 1) == 1
-    assert bench.queue.lag(DELIVERIES, "a") == 3
+    assert lag_of(bench.queue, DELIVERIES, "a") == 3
 
 
 def test_a_group_with_a_live_consumer_is_not_rewound(bench: Bench) -> None:
@@ -446,7 +448,7 @@ def test_a_group_with_a_live_consumer_is_not_rewound(bench: Bench) -> None:
     consumer.commit(after(drain(consumer)))
     with pytest.raises(GroupBusyError):
         bench.queue.rewind(DELIVERIES, "a", 1)
-    assert bench.queue.lag(DELIVERIES, "a") == 0
+    assert lag_of(bench.queue, DELIVERIES, "a") == 0
 
 
 def test_a_group_goes_back_to_the_positions_that_it_is_given(bench: Bench) -> None:
@@ -477,7 +479,7 @@ def test_a_group_that_goes_back_to_what_is_gone_has_lost_its_position(bench: Ben
     bench.queue.publish(DELIVERIES, [b"x"], 0)
     assert bench.queue.earliest(DELIVERIES)[0] == 5
     assert bench.queue.go_back(DELIVERIES, "a", {0: 3}) == 2
-    assert bench.queue.lost(DELIVERIES, "a") == 2
+    assert lost_of(bench.queue, DELIVERIES, "a") == 2
     with pytest.raises(PositionLostError):
         drain(bench.consumer("a"))
 
@@ -545,7 +547,7 @@ def test_every_tail_reads_all_of_it_and_no_group_hears_of_that(bench: Bench) -> 
     bench.queue.publish(DELIVERIES, [b"2"])
     assert sorted(values(drain(first))) == [b"1", b"2"]
     assert values(drain(second)) == [b"2"]
-    assert bench.queue.lag(DELIVERIES, "a") == 2
+    assert lag_of(bench.queue, DELIVERIES, "a") == 2
     assert sorted(values(drain(bench.consumer("a")))) == [b"1", b"2"]
 
 
@@ -655,7 +657,7 @@ def test_many_threads_publish_and_consume_at_once(bench: Bench) -> None:
             for partition in range(bench.partitions):
                 own = [message.offset for message in seen if message.partition == partition]
                 assert own == list(range(len(own)))
-    assert bench.queue.lag(DELIVERIES, "a") == bench.queue.lag(DELIVERIES, "b") == 0
+    assert lag_of(bench.queue, DELIVERIES, "a") == lag_of(bench.queue, DELIVERIES, "b") == 0
 
 
 def test_a_closed_consumer_is_not_used(bench: Bench) -> None:

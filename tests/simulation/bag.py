@@ -148,8 +148,11 @@ class Bag:
             parts = body.halves()
         return [body] if parts is None else [each for part in parts for each in self._parts(part)]
 
-    def lag(self, _topic: Topic[object], _group: str) -> int:
-        return 0  # there is always room for more
+    def positions(self, _topic: Topic[object], _group: str) -> dict[int, int]:
+        return {}
+
+    def ends(self, _topic: Topic[object]) -> dict[int, int]:
+        return {}  # no group has anything left: there is always room for more
 
     def loosen(self) -> None:
         """One message that is stuck is handled."""

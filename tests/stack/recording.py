@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Self
 
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.app.wiring import wall_ms
 from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError, Request
@@ -66,7 +66,7 @@ class Recorder:
 
     def _run(self) -> None:
         try:
-            follows = serving_wiring.open_follows(self._config, wall_ms)
+            follows = feedstore_wiring.open_follows(self._config, wall_ms)
             with closing(follows), self._acks.open("ab", buffering=0) as acks:
                 self._record_all(follows, acks.write)
         except Exception as error:  # noqa: BLE001 - raised where it is asked for

@@ -11,6 +11,7 @@ from tests.stack.own_home import own_home
 from workers.following.groups import EXPANDER, writer_group
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import lag_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -27,7 +28,7 @@ def lines() -> list[bytes]:
 
 
 def left(ports: Ports, group: str) -> int:
-    return ports.queue.lag(ACTIONS if group == EXPANDER else DELIVERIES, group)
+    return lag_of(ports.queue, ACTIONS if group == EXPANDER else DELIVERIES, group)
 
 
 def all_waits(ports: Ports, group: str) -> bool:

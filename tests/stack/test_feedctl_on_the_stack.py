@@ -14,7 +14,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from deploy.local import Stack
 from feedstore.app import config as configuration
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.following import FEEDS
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import PURGE, definition
@@ -100,7 +100,7 @@ def test_no_writer_starts_on_an_unsafe_table(
     elsewhere: tuple[Cli, HBaseCluster], of_family: Mapping[str, str], of_table: Mapping[str, str], said: str
 ) -> None:
     cli, cluster = elsewhere
-    feeds, progress = (definition(table) for table in serving_wiring.tables(configuration.load(cli.home, {})))
+    feeds, progress = (definition(table) for table in feedstore_wiring.tables(configuration.load(cli.home, {})))
     ((name, settings),) = feeds.families.items()
     unsafe = replace(
         feeds, families={name: {**settings, **of_family}}, settings={**feeds.settings, **of_table}, split_keys=()
@@ -118,7 +118,7 @@ def test_no_writer_starts_on_a_table_that_keeps_less_than_a_reader_may_reach(
 ) -> None:
     """As a table is whose cap was raised in feed.toml and nowhere else."""
     cli, cluster = elsewhere
-    feeds, progress = (definition(table) for table in serving_wiring.tables(configuration.load(cli.home, {})))
+    feeds, progress = (definition(table) for table in feedstore_wiring.tables(configuration.load(cli.home, {})))
     short = {key: value.replace("cap=1000", "cap=700") for key, value in feeds.settings.items()}
     cluster.administration.create(replace(feeds, settings=short, split_keys=()))
     cluster.administration.create(progress)

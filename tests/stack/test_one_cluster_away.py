@@ -19,6 +19,7 @@ from tests.stack.recording import Recorder
 from workers.following.groups import EXPANDER, writer_group
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import lag_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -74,7 +75,7 @@ class Steady:
     per_s: float
 
     def lag(self, cluster: str) -> int:
-        return self.ports.queue.lag(DELIVERIES, writer_group(cluster))
+        return lag_of(self.ports.queue, DELIVERIES, writer_group(cluster))
 
     def looks(self, cluster: str, until: Callable[[Sequence[int]], bool]) -> list[int]:
         """The lag of a cluster's writer, looked at again and again until that is enough; the trace is its bound."""
@@ -126,9 +127,9 @@ def steady(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
 
 def all_done(ports: Ports) -> bool:
     """Whether nothing but ticks is under way."""
-    if ports.follows.backlog().rows or ports.queue.lag(ACTIONS, EXPANDER) > TICKS:
+    if ports.follows.backlog().rows or lag_of(ports.queue, ACTIONS, EXPANDER) > TICKS:
         return False
-    return all(ports.queue.lag(DELIVERIES, writer_group(each)) <= TICKS for each in homes.CLUSTERS)
+    return all(lag_of(ports.queue, DELIVERIES, writer_group(each)) <= TICKS for each in homes.CLUSTERS)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.stack.recording import Recorder
 from workers.following.groups import EXPANDER
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.queue.port import Topic
+from workers.queue.port import Topic, lag_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(600)]
 
@@ -60,8 +60,8 @@ class Pipeline:
         if name == "relay":
             return self.ports.follows.backlog().actions
         if name == "expander":
-            return self.ports.queue.lag(ACTIONS, EXPANDER)
-        return self.ports.queue.lag(DELIVERIES, name)
+            return lag_of(self.ports.queue, ACTIONS, EXPANDER)
+        return lag_of(self.ports.queue, DELIVERIES, name)
 
     def positions(self, topic: Topic[object], group: str) -> dict[object, int]:
         """Where a group continues, by partition."""

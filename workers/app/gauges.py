@@ -24,6 +24,7 @@ from workers.following.groups import RELAY
 from workers.following.landed import groups
 from workers.following.ports import Ports
 from workers.queue.metrics import PARTITION_LAG
+from workers.queue.port import lags_of
 
 LOOK_EVERY_S: Final = 5.0
 FAULTS_EVERY_S: Final = 15.0
@@ -59,7 +60,7 @@ class QueueGauges:
 
     def _lags(self) -> Sequence[Values]:
         ports = self._ports
-        lags = {group: ports.queue.lags(topic, group) for topic, group in groups(ports)}
+        lags = {group: lags_of(ports.queue, topic, group) for topic, group in groups(ports)}
         of_groups: dict[tuple[str, ...], float] = {(RELAY,): ports.follows.backlog().actions}
         of_groups |= {(group,): sum(each.values()) for group, each in lags.items()}
         return [of_groups, {(group, str(number)): lag for group, each in lags.items() for number, lag in each.items()}]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Final
 
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import replica
@@ -23,7 +23,7 @@ from workers.following.faults import fault
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Worker
-from workers.queue.port import GroupBusyError, Queue, Topic
+from workers.queue.port import GroupBusyError, Queue, Topic, lag_of
 
 OnProgress = Callable[[int], None]
 """Called with how many users are done."""
@@ -60,8 +60,10 @@ def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
     if not place(config, cluster).exists():
         return True
     in_files = config.cluster(cluster).in_files
-    with closing(serving_wiring.open_cluster(config, cluster, "read")) as opened:
-        found = fault(replica(cluster, opened), ports.queue, serving_wiring.monotonic_s, math.inf if in_files else 0.0)
+    with closing(feedstore_wiring.open_cluster(config, cluster, "read")) as opened:
+        found = fault(
+            replica(cluster, opened), ports.queue, feedstore_wiring.monotonic_s, math.inf if in_files else 0.0
+        )
     return found is not None and not found.is_mended_by_writers
 
 
@@ -85,7 +87,7 @@ def make_anew(
         ports.queue.reset(topic, group)
     # Everything that was recorded so far enters the indexes, in which the refills find it; no process writes the
     # cluster meanwhile.
-    worker(wiring.worker(ports, config, writers=[]))
+    worker(wiring.worker(ports, config, writers=()))
     for topic, group in groups:
         pass_over(ports.queue, topic, group)
     # Whatever is read after this finds all that was passed over in the follow store.
@@ -97,7 +99,7 @@ def make_anew(
         begin(progress, made_ms, asked_ms)
         note_all(cluster, progress, ports.queue)
 
-    serving_wiring.create_cluster(config, cluster, prepare)
+    feedstore_wiring.create_cluster(config, cluster, prepare)
 
 
 def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:
@@ -115,9 +117,9 @@ def pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
     """
     consumer = queue.consumer(topic, group)
     try:
-        left = queue.lag(topic, group)
+        left = lag_of(queue, topic, group)
         in_vain = 0
-        while left > 0 and (lag := queue.lag(topic, group)):
+        while left > 0 and (lag := lag_of(queue, topic, group)):
             messages = consumer.poll(_DISCARD_AT_ONCE, _DISCARD_WAIT_S)
             in_vain = 0 if messages else in_vain + 1
             if in_vain >= _IN_VAIN:

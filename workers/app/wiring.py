@@ -266,32 +266,26 @@ _WRITER_BYTES = 8_000_000
 """How many bytes of messages a writer keeps: some 400,000 cells in packs, which take twice as many bytes as arrays."""
 
 
-def worker(ports: Ports, config: Config, writers: Sequence[str] | None = None, looking: Sequence[Loop] = ()) -> Worker:
-    """A worker that runs everything in this process: relay, expander, housekeeping, and what writes each cluster.
-    writers: only these clusters are written. looking: what looks at how things are, for its metrics.
+def worker(ports: Ports, config: Config, writers: Sequence[Loop] | None = None, looking: Sequence[Loop] = ()) -> Worker:
+    """A worker: relay, expander, housekeeping, and what writes the clusters. writers: what does that, or watches what
+    does it elsewhere; None: all clusters are written in this process. looking: what looks at how things are, for its
+    metrics.
     """
     loops = list(looking)
     try:
         loops += relays(ports, config)
         loops.append(expander(ports, config))
-        for name in ports.replicas if writers is None else writers:
-            loops += writing(ports, config, name)
+        if writers is not None:
+            loops += writers
+        else:
+            for name in ports.replicas:
+                loops += writing(ports, config, name)
         loops.append(housekeeping(ports, config))
     except BaseException:
         # A consumer that stays open would keep its group from the next worker.
         for loop in loops:
             loop.close()
         raise
-    return Worker(loops, ports.meter)
-
-
-def worker_with_writer_processes(
-    ports: Ports, config: Config, writers: Sequence[Loop], looking: Sequence[Loop] = ()
-) -> Worker:
-    """A worker that runs everything but what writes the clusters, which is elsewhere. writers: watch that, one for each
-    cluster. looking: as of `worker`.
-    """
-    loops = [*relays(ports, config), expander(ports, config), *writers, housekeeping(ports, config), *looking]
     return Worker(loops, ports.meter)
 
 

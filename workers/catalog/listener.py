@@ -6,7 +6,7 @@ how far that is complete. No page waits for it: if it fails, pages are answered,
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 
@@ -19,7 +19,7 @@ from feedstore.errors import NotNowError
 from workers.catalog.messages import Posted
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import KnownPartitions, Settled, Tick
-from workers.queue.port import Malformed, MalformedError, Queue, QueueError, QueueUnavailableError, Tail, Topic
+from workers.queue.port import Malformed, Queue, QueueError, QueueUnavailableError, Tail, Topic
 
 _log = structlog.get_logger()
 
@@ -199,7 +199,7 @@ class Listener(Generic[Body]):
         ticks: list[Tick] = []
         malformed = 0
         for message in tail.poll(BATCH, POLL_S):
-            for body in self._bodies(message.value):
+            for body in self._topic.bodies(message.value):
                 if isinstance(body, Malformed):
                     malformed += 1
                     continue
@@ -219,12 +219,6 @@ class Listener(Generic[Body]):
             self._tick(ticks, now_s)
         elif now_s - self._ticked_s >= self._silent_s:
             raise QueueUnavailableError(f"no tick in {self._silent_s:.0f} s: no worker works, or the queue is another")
-
-    def _bodies(self, value: bytes) -> Sequence[Body | Tick | Malformed]:
-        try:
-            return self._topic.decode(value)
-        except MalformedError as error:
-            return (Malformed(value, error.reason, str(error)),)
 
     def _tick(self, ticks: list[Tick], now_s: float) -> None:
         """All that precedes them has been entered."""

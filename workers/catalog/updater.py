@@ -15,7 +15,7 @@ from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import KnownPartitions, Tick
-from workers.queue.port import GroupBusyError, Queue, Topic
+from workers.queue.port import GroupBusyError, Queue, Topic, lost_of
 
 _log = structlog.get_logger()
 
@@ -63,7 +63,7 @@ class Updater(Generic[Body]):
         """
         known_ms = self._store.delta().known_ms
         now_ms = self._now()
-        lost = self._queue.lost(self._topic, self._group)
+        lost = lost_of(self._queue, self._topic, self._group)
         self._note_gaps(known_ms, now_ms, lost)
         # Another member of the group, if there is one, has done both already.
         with suppress(GroupBusyError):

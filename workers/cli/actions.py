@@ -2,7 +2,7 @@
 
 import click
 
-from feedstore.app.wiring import clock_of, open_follows
+from feedstore.app.wiring import clock_of
 from feedstore.domain import (
     MAX_ID,
     Action,
@@ -35,11 +35,8 @@ def _record(session: Session, action: Action, key: str | None, done: str, *, as_
         refuse_reserved(action)
     except InvalidValueError as error:
         raise click.UsageError(str(error)) from error
-    follows = open_follows(session.config, clock_of(session.config))
-    try:
+    with session.follows() as follows:
         [answer] = follows.record([Request(action, key)])
-    finally:
-        follows.close()
     if isinstance(answer, ActionRefusedError):
         if as_json:
             emit_json({"refused": answer.reason, "message": str(answer)})

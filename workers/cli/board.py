@@ -2,12 +2,11 @@
 
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from pathlib import Path
 
 import click
 
-from feedstore.app.wiring import clock_of, open_follows
+from feedstore.app.wiring import clock_of
 from feedstore.boards import FROM_BOTTOM, MAX_PAGE, BoardFindings, BoardPin, Boards, cursors, room
 from feedstore.domain import RespaceAsked
 from workers.boards.files import export
@@ -47,12 +46,6 @@ def board() -> None:
     """
 
 
-@contextmanager
-def _boards(session: Session) -> Iterator[Boards]:
-    with closing(open_follows(session.config, clock_of(session.config))) as follows:
-        yield Boards(follows)
-
-
 @board.command()
 @click.argument("board_id", metavar="BOARD", type=ID)
 @click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="The most pins.  [default: 25]")
@@ -81,8 +74,8 @@ def show(
     place = FROM_BOTTOM if bottom else None
     if cursor is not None:
         place = cursors.decode(board_id, cursor)
-    with _boards(session) as boards:
-        page = boards.page(board_id, limit, place)
+    with session.follows() as follows:
+        page = Boards(follows).page(board_id, limit, place)
     below, above = cursors.around(board_id, page)
     if as_json:
         pins = [pin._asdict() | {"sequence": str(pin.sequence)} for pin in page.pins]
@@ -121,11 +114,10 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
     """
     progress = ProgressLine("board export")
     try:
-        with _boards(session) as boards:
-            pins = export(boards, board_id, file, lambda done: progress.count(done, "pin"))
+        with session.follows() as follows:
+            pins = export(Boards(follows), board_id, file, lambda done: progress.count(done, "pin"))
     except OSError as error:
         raise click.FileError(str(file), error.strerror or str(error)) from error
-    progress.clear()
     if as_json:
         emit_json({"board": board_id, "pins": pins, "file": str(file)})
     else:
@@ -159,7 +151,8 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
     if (board_id is None) != every:
         raise click.UsageError("give a board or --all")
     progress, pins, found, count = ProgressLine("board check"), 0, 0, 0
-    with _boards(session) as boards:
+    with session.follows() as follows:
+        boards = Boards(follows)
         for each in every_arranged(boards) if board_id is None else [board_id]:
             count += 1
             for part in checked(boards, each):
@@ -167,7 +160,6 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
                 found += _tell(each, part, as_json=as_json)
                 if progress.due():
                     progress.show(f"{plural(count, 'board')}, {pins:,} pins, {plural(found, 'finding')}")
-    progress.clear()
     if as_json:
         emit_json({"boards": count, "pins": pins, "findings": found})
     else:
@@ -219,7 +211,8 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
     """
     progress, rows, looked = ProgressLine("board respace"), 0, 0
     now_ms = clock_of(session.config)()
-    with _boards(session) as boards:
+    with session.follows() as follows:
+        boards = Boards(follows)
         dropped = sum(boards.drop_dead(board_id, part.dead) for part in checked(boards, board_id)) if pin is None else 0
         for each in _narrow(boards, board_id) if pin is None else [pin]:
             looked += 1
@@ -227,7 +220,6 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
                 rows += step.rows
                 if progress.due():
                     progress.show(f"{plural(looked, 'place')}, {plural(rows, 'row')} written")
-    progress.clear()
     if as_json:
         emit_json({"board": board_id, "places": looked, "rows": rows, "dropped": dropped})
         return
@@ -258,11 +250,11 @@ def reset(session: Session, board_id: int, *, as_json: bool) -> None:
       feedctl board reset 9
     """
     progress, steps = ProgressLine("board reset"), 1
-    with _boards(session) as boards:
+    with session.follows() as follows:
+        boards = Boards(follows)
         while not boards.reset(board_id):
             steps += 1
             progress.count(steps, "transaction")
-    progress.clear()
     if as_json:
         emit_json({"board": board_id, "reset": True})
     else:

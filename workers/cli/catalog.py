@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from feedstore.app.catalogs import open_reader, open_store, settings_of
-from feedstore.app.wiring import clock_of, open_follows
+from feedstore.app.wiring import clock_of
 from feedstore.catalog import pins, posting, swaps
 from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailableError, Generation
 from feedstore.catalog.settings import PINS
@@ -137,7 +137,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
     progress, began_s = ProgressLine("build"), time.monotonic()
-    with closing(open_follows(session.config, clock_of(session.config))) as follows, ExitStack() as stack:
+    with session.follows() as follows, ExitStack() as stack:
         for each in clusters:
             store = stack.enter_context(open_store(session.config, name, each))
             try:
@@ -155,7 +155,6 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
             lambda done: progress.count(done, "record"),
             force=force,
         )
-    progress.clear()
     took_s = time.monotonic() - began_s
     for each in clusters:
         made = outcomes[each]
@@ -229,7 +228,6 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
             if not force:
                 refuse_smaller(store, made)
             store.use(made.id)
-        progress.clear()
         note(f"{each}: generation {made.id} is in use: {plural(made.records, 'record')}")
 
 
@@ -263,7 +261,6 @@ def update(session: Session, name: str, file: str) -> None:
                 posted += len(batch)
                 progress.count(posted, "update")
         finally:
-            progress.clear()
             note(f"{plural(posted, 'update')} posted")
 
 
@@ -407,7 +404,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
         raise click.UsageError(f"only {PINS} comes from the follow store")
     count = 0
     nothing: list[str] = []
-    with closing(open_follows(session.config, clock_of(session.config))) as follows:
+    with session.follows() as follows:
         for each in _clusters(session, name, cluster):
             progress = ProgressLine(f"verify {each}")
             here = 0
@@ -419,7 +416,6 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
                         emit_json({"cluster": each, "pin": found.pin, "kind": found.kind})
                     else:
                         say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
-            progress.clear()
             note(f"{each}: {_compared(comparison, here)}")
             count += here
             if not comparison.compared:

@@ -106,7 +106,7 @@ def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Shown:
     """Raises CommandRefusedError if a promise does not hold."""
     level = click.get_current_context().find_root().params.get("log_level")
     # A replica is taken away on purpose: its writer would complain.
-    logs.configure(level or "critical", ProgressLine.clear_any)
+    logs.configure(level or "critical", ProgressLine.clear)
     started_s = time.monotonic()
     config = home.create(path, os.environ)
     console = _Console()
@@ -155,7 +155,6 @@ def _record(shown: demonstration.Demo, path: Path, console: "_Console") -> int:
             bad_line=lambda number, reason: note(f"line {number}: {reason}"),
             progress=show,
         )
-    progress.clear()
     bad = f"; {done.bad:,} lines were refused" if done.bad else ""
     console.say(f"{done.recorded:,} actions recorded in {progress.elapsed_s():.1f} s{bad}")
     return done.recorded
@@ -169,7 +168,7 @@ class _Console:
         self._progress: ProgressLine | None = None
 
     def title(self, text: str) -> None:
-        self._clear()
+        self._progress = None
         heading(text)
 
     def say(self, text: str) -> None:
@@ -188,12 +187,8 @@ class _Console:
             self._progress.show(f"to do: {on_their_way}", max(0.0, 1 - left / self.total))
 
     def _echo(self, text: str, mark: str = "") -> None:
-        self._clear()
-        say(text, mark)
-
-    def _clear(self) -> None:
-        ProgressLine.clear_any()
         self._progress = None
+        say(text, mark)
 
 
 COMMANDS = (demo,)

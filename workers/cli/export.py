@@ -1,5 +1,7 @@
 """export: every feed of a cluster."""
 
+from contextlib import closing
+
 import click
 import msgspec
 
@@ -27,12 +29,11 @@ def export(session: Session, cluster: str) -> None:
       feedctl export --cluster a > feeds.jsonl
     """
     cap = session.config.limits.cap
-    opened = open_cluster(session.config, cluster, "read")
     progress = ProgressLine("export")
     encoder = msgspec.json.Encoder()
     lines: list[dict[str, object]] = []
     users = 0
-    try:
+    with closing(open_cluster(session.config, cluster, "read")) as opened:
         for user, columns in feeds_ascending(opened.table(FEEDS), cap):
             lines.append({"user": user, "entries": entries_of(columns)})
             users += 1
@@ -41,9 +42,6 @@ def export(session: Session, cluster: str) -> None:
                 lines.clear()
                 progress.count(users, "user")
         emit_lines(encoder.encode_lines(lines))
-    finally:
-        progress.clear()
-        opened.close()
 
 
 COMMANDS = (export,)

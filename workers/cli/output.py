@@ -10,7 +10,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Self
 
@@ -40,29 +40,28 @@ class OutputClosedError(OutputError):
 
 
 class ProgressLine:
-    """One line on stderr that says how far something is."""
+    """One line on stderr that says how far something is. On a terminal it stays until anything else is written."""
 
     _drawn: "ProgressLine | None" = None
 
-    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic, *, redraw_s: float = _REDRAW_S) -> None:
+    def __init__(self, what: str, *, redraw_s: float = _REDRAW_S) -> None:
         """redraw_s: how often a terminal's line is drawn again, at most; more rarely where what it says is costly."""
         self._what = what
-        self._clock = clock
         self._every_s = redraw_s if sys.stderr.isatty() else _LINE_S
-        self._shown_s = clock()
+        self._shown_s = time.monotonic()
         self._started_s = self._shown_s
 
     def elapsed_s(self) -> float:
-        return self._clock() - self._started_s
+        return time.monotonic() - self._started_s
 
     def due(self) -> bool:
         """Whether it is time to show something again: ask before working out what."""
-        return self._clock() - self._shown_s >= self._every_s
+        return time.monotonic() - self._shown_s >= self._every_s
 
     def show(self, text: str, share: float | None = None) -> None:
         """share: how much is done, 0..1, where that is known."""
         with _lock:
-            self._shown_s = self._clock()
+            self._shown_s = time.monotonic()
             if not sys.stderr.isatty():
                 percent = "" if share is None else f" {share:4.0%}"
                 note(f"{self._what}:{percent} {text}")
@@ -77,13 +76,9 @@ class ProgressLine:
         if self.due():
             self.show(plural(done, one))
 
-    def clear(self) -> None:
-        """Takes the line away, before anything else is written."""
-        if ProgressLine._drawn is self:
-            ProgressLine.clear_any()
-
     @classmethod
-    def clear_any(cls) -> None:
+    def clear(cls) -> None:
+        """Takes the line away that is drawn, whose ever it is."""
         with _lock:
             if cls._drawn is not None:
                 _draw("\r\033[K")
@@ -111,7 +106,7 @@ class Heartbeat:
     def end(self) -> None:
         with _lock:
             self._ended.set()
-            self._progress.clear()
+            ProgressLine.clear()
             Heartbeat._beating = None
 
     @classmethod
@@ -151,7 +146,7 @@ def _draw(text: str) -> None:
 def note(text: str) -> None:
     """A line for people, on stderr. If stderr does not take it, it is lost: no command fails for that."""
     with _lock:
-        ProgressLine.clear_any()
+        ProgressLine.clear()
         Heartbeat.note_said()
         with contextlib.suppress(OSError):
             click.echo(shown(hints.said(text)), err=True)
@@ -231,7 +226,7 @@ def written() -> Iterator[None]:
     """For what writes stdout. Raises OutputError."""
     try:
         with _lock:
-            ProgressLine.clear_any()
+            ProgressLine.clear()
             Heartbeat.note_said()
             yield
     except BrokenPipeError as error:

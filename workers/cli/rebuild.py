@@ -101,7 +101,6 @@ def _ask(ports: Ports, user: int | None, cluster: str | None) -> None:
         return
     progress = ProgressLine("ask")
     rebuilding.ask_all(ports.follows, cluster, lambda users: progress.count(users, "user"))
-    progress.clear()
 
 
 def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
@@ -114,7 +113,6 @@ def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None
         lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop),
         lambda users: progress.count(users, "user"),
     )
-    progress.clear()
 
 
 COMMANDS = (rebuild,)

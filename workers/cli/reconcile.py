@@ -1,11 +1,9 @@
 """reconcile: the rows of the follow store that say the same twice."""
 
 import sys
-from contextlib import closing
 
 import click
 
-from feedstore.app import wiring
 from feedstore.follows.port import Reconciled
 from workers.cli.output import ProgressLine, emit_json, note, plural, say
 from workers.cli.session import REFUSED, Session, json_option, pass_session
@@ -34,7 +32,7 @@ def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
     """
     progress = ProgressLine("reconcile")
     total = Reconciled(0)
-    with closing(wiring.open_follows(session.config, wiring.clock_of(session.config))) as follows:
+    with session.follows() as follows:
         counts = follows.counts()
         rows = max(1, 2 * (counts.edges_active + counts.edges_tombstoned) + 3 * counts.pins)
         for part in follows.reconcile(write=not dry_run):
@@ -48,7 +46,6 @@ def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
             )
             if progress.due():
                 progress.show(plural(total.rows, "row"), min(1.0, total.rows / rows))
-    progress.clear()
     if as_json:
         emit_json({**total._asdict(), "written": not dry_run})
     else:

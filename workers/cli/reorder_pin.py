@@ -2,7 +2,6 @@
 
 import click
 
-from feedstore.app.wiring import clock_of, open_follows
 from feedstore.boards import BoardCrowdedError, Boards, Move, Placed, ReorderRefusedError
 from workers.cli.output import emit_json, note
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, json_option, pass_session
@@ -43,9 +42,9 @@ def reorder_pin(
     if sum([before is not None or after is not None, top, bottom]) != 1:
         raise click.UsageError("give --before, --after or both; or --top; or --bottom")
     move = Move(board, pin, before, after, "top" if top else "bottom" if bottom else None)
-    follows = open_follows(session.config, clock_of(session.config))
     try:
-        placed = Boards(follows).reorder(move)
+        with session.follows() as follows:
+            placed = Boards(follows).reorder(move)
     except ReorderRefusedError as error:
         if as_json:
             emit_json({"refused": error.reason, "message": str(error), "between": error.between})
@@ -53,8 +52,6 @@ def reorder_pin(
         raise CommandRefusedError(f"refused ({error.reason}): {error}{between}") from error
     except BoardCrowdedError as error:
         raise TryLaterError(f"{error}; a worker makes room: feedctl work") from error
-    finally:
-        follows.close()
     if as_json:
         emit_json(described(placed))
     else:

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO, Self, cast
 
 import click
 
-from feedstore.app.wiring import clock_of, open_follows
 from feedstore.boards import Boards
 from feedstore.follows.store import FollowStore
 from workers.app import memory_tuning
@@ -47,15 +46,12 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
       zcat actions.jsonl.gz | feedctl replay -
     """
     memory_tuning.relax()
-    follows = open_follows(session.config, clock_of(session.config))
-    try:
+    with session.follows() as follows:
         if file == "-":
             done = _replay(sys.stdin.buffer, follows, from_line)
         else:
             with open(file, "rb") as source:  # noqa: PTH123 - click gives a name
                 done = _replay(source, follows, from_line)
-    finally:
-        follows.close()
     if as_json:
         emit_json({"lines": done.lines, "recorded": done.recorded, "bad": done.bad})
     else:
@@ -95,8 +91,6 @@ def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
                 f"{error}; stopped before line {error.next_line}, all lines before it are recorded:"
                 f" continue with --from-line {error.next_line}"
             ) from error
-        finally:
-            progress.clear()
 
 
 class _Signals:

@@ -97,7 +97,7 @@ class _Feedctl(click.Group):
         except OutdatedStoreError as error:
             raise TryLaterError(home_files.outdated(error)) from error
         except _EXPECTED as error:
-            ProgressLine.clear_any()
+            ProgressLine.clear()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
             raise failed(str(error)) from error
         except OSError as error:
@@ -107,13 +107,13 @@ class _Feedctl(click.Group):
                 what = "raise the limit of open files (ulimit -n)"
             else:
                 raise
-            ProgressLine.clear_any()
+            ProgressLine.clear()
             raise TryLaterError(f"{what}: {error.strerror}") from error
         except KeyboardInterrupt:
             # As shells have it, and no exit code of ours: nothing was found or refused.
             raise click.exceptions.Exit(INTERRUPTED) from None
         finally:
-            ProgressLine.clear_any()
+            ProgressLine.clear()
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -215,6 +215,6 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     is_named = ctx.get_parameter_source("home") is ParameterSource.COMMANDLINE
     ctx.obj = Session(home, level, is_named=is_named)
     _name_home(home, is_named=is_named)
-    logs.configure(level, ProgressLine.clear_any)
+    logs.configure(level, ProgressLine.clear)
     if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in (*_WORKERS, *_FORKING):
         ctx.with_resource(Heartbeat(ctx.invoked_subcommand))

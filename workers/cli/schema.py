@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from feedstore.app import wiring as serving_wiring
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import gateways
 from feedstore.app.config import ClusterConfig
 from feedstore.app.places import replica
@@ -51,18 +51,18 @@ def schema_apply(session: Session, *, empty: bool) -> None:
       feedctl schema apply
       feedctl schema apply --empty
     """
-    missing = serving_wiring.missing_follows(session.config)
+    missing = feedstore_wiring.missing_follows(session.config)
     if missing and not empty and (fed := [each.name for each in session.config.clusters if _has_feeds(session, each)]):
         raise CommandRefusedError(
             f"{', '.join(missing)}: missing from the follow store, and there are feeds of it in {' and '.join(fed)}:"
             " bring it back from a copy; only if it is to begin again without follows and pins:"
             " feedctl schema apply --empty"
         )
-    serving_wiring.create_follows(session.config)
+    feedstore_wiring.create_follows(session.config)
     note("follow store: its tables are up to date")
     if not _hbase_clusters(session):
         return
-    tables = serving_wiring.tables(session.config)
+    tables = feedstore_wiring.tables(session.config)
     for name, where in _in_hbase(session):
         applied = where.apply(tables)
         if applied.created:
@@ -82,7 +82,7 @@ def schema_check(session: Session) -> None:
     Examples:
       feedctl schema check
     """
-    tables = serving_wiring.tables(session.config)
+    tables = feedstore_wiring.tables(session.config)
     found = [(name, each) for name, where in _in_hbase(session) for each in where.differences(tables)]
     for name, each in found:
         say(f"{name}: {each}")
@@ -93,7 +93,7 @@ def _has_feeds(session: Session, cluster: ClusterConfig) -> bool:
     """Whether ticks of a follow store have come to a cluster. One that cannot be read, or has no tables yet, has not
     been written as far as is known.
     """
-    with closing(serving_wiring.open_cluster(session.config, cluster.name, "read")) as opened:
+    with closing(feedstore_wiring.open_cluster(session.config, cluster.name, "read")) as opened:
         try:
             return Progress(replica(cluster.name, opened).progress).watermark() is not None
         except UnavailableError:

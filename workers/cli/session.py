@@ -20,6 +20,7 @@ from feedstore.widecolumn import Access
 from workers.app import home, logs
 
 if TYPE_CHECKING:
+    from feedstore.follows.store import FollowStore
     from workers.app.writer_process import WriterProcess
     from workers.following.ports import Ports
 
@@ -103,6 +104,14 @@ class Session:
     def config(self) -> Config:
         """Raises ConfigError."""
         return configuration.load(self.home, os.environ)
+
+    @contextlib.contextmanager
+    def follows(self) -> "Iterator[FollowStore]":
+        """The follow store of the home, closed at the end: for commands that need nothing else."""
+        from feedstore.app.wiring import clock_of, open_follows  # noqa: PLC0415 - other commands do not wait for it
+
+        with contextlib.closing(open_follows(self.config, clock_of(self.config))) as follows:
+            yield follows
 
     @contextlib.contextmanager
     def ports(self, access: Access, *, feeds: bool = True, tracer: Tracer = UNTRACED) -> "Iterator[Ports]":

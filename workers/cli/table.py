@@ -179,8 +179,7 @@ def _run(
     for each, tool, where in _tools(session, cluster):
         progress = ProgressLine(f"{each}: {words[0]}")
 
-        def show(line: dict[str, Any], each: str = each, progress: ProgressLine = progress) -> None:
-            progress.clear()
+        def show(line: dict[str, Any], each: str = each) -> None:
             if as_json:
                 emit_json({"cluster": each} | line)
             else:
@@ -195,7 +194,6 @@ def _run(
             tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
         except TableToolError as error:
             raise CommandRefusedError(f"{each}: {error}") from error
-        progress.clear()
 
 
 def _shown(line: dict[str, Any]) -> str:

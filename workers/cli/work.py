@@ -126,7 +126,7 @@ def run_worker(
         looking = [] if endpoint is None else wiring.gauges(ports, config, faults=False)
         if endpoint is not None and ends is None:
             looking += wiring.canaries(ports, config)
-        worker = wiring.worker_with_writer_processes(ports, config, writers, looking)
+        worker = wiring.worker(ports, config, writers, looking)
         if ends is None:
             _run(worker, ports, stop, lambda: False)
         else:
@@ -178,7 +178,6 @@ def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -
         return stop.is_set() or ended()
 
     worker.run(over)
-    progress.clear()
 
 
 def clusters_of(worker: Worker, ports: Ports) -> list[str]:

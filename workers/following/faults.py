@@ -12,7 +12,7 @@ from feedstore.widecolumn import DamagedError, UnavailableError, WideColumnStore
 from feedstore.widecolumn.progress import Progress
 from workers.following.applied import behind
 from workers.following.groups import away_message, cluster_groups, damaged_message, lost_message, older_message
-from workers.queue.port import Queue
+from workers.queue.port import Queue, lost_of
 
 ANSWER_S: Final = 2.0
 """How long a part of a cluster may take to answer. The first that does not ends the look."""
@@ -45,7 +45,7 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
         QueueUnavailableError
     """
     name = replica.name
-    if any(queue.lost(topic, group) for topic, group in cluster_groups(name)):
+    if any(lost_of(queue, topic, group) for topic, group in cluster_groups(name)):
         return ReplicaFault(lost_message(name))
     try:
         _refuse_away(replica, clock)

@@ -14,7 +14,7 @@ from feedstore.widecolumn.progress import Progress
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
-from workers.queue.port import Topic
+from workers.queue.port import Topic, lag_of
 
 _ACTIONS = 1_000
 """How many of the recorded actions that wait are looked at; more of them are work, whatever they are."""
@@ -77,7 +77,7 @@ def _refills(row: OutboxRow) -> list[RefillAsked]:
 def lags(ports: Ports) -> dict[str, int]:
     """How much is left to do: recorded actions of the relay, messages of each group."""
     found = {RELAY: ports.follows.backlog().actions}
-    return found | {group: ports.queue.lag(topic, group) for topic, group in groups(ports)}
+    return found | {group: lag_of(ports.queue, topic, group) for topic, group in groups(ports)}
 
 
 def groups(ports: Ports, clusters: Iterable[str] | None = None) -> list[tuple[Topic[object], str]]:
@@ -95,4 +95,4 @@ def drained(ports: Ports, clusters: Iterable[str]) -> bool:
 
 
 def _have_nothing_left(ports: Ports, some: Iterable[tuple[Topic[object], str]]) -> bool:
-    return not any(ports.queue.lag(topic, group) for topic, group in some)
+    return not any(lag_of(ports.queue, topic, group) for topic, group in some)

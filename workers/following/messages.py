@@ -329,6 +329,9 @@ _version = msgspec.json.Decoder(_Version)
 _carrying_task = msgspec.json.Decoder(_TaskEnvelope)
 _carrying_actions = msgspec.json.Decoder(_CarryingActions)
 _CARRIES: Final = b'"trace":"'
+_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""What a decoder raises for bytes that it cannot read, whatever they are."""
+_Envelope = TypeVar("_Envelope")
 
 
 def encode_action(message: ActionMessage) -> bytes:
@@ -367,7 +370,7 @@ def _wrapped(some: Sequence[tuple[int, bytes]], actions: int) -> list[bytes]:
         try:
             if len(_raw_actions.decode(message).actions) == actions:
                 return [message]
-        except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+        except _UNREADABLE:
             pass  # one of them is damaged
     return [wrap_action(body) if count == 1 else _joined(body) for count, body in some]
 
@@ -388,14 +391,12 @@ def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
     """The tasks of a message of feed.actions, or its tick. Of several tasks those that cannot be decoded are malformed,
     each by itself. Raises MalformedError where `value` is no such message.
     """
-    _refuse_oversized(value)
     try:
-        envelope = _actions.decode(value)
-    except (msgspec.ValidationError, InvalidValueError) as error:
-        _refuse_other_version(value, RANGE_VERSION)
-        return _each_action(value, _malformed(error, value, _ActionMessages))
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return _each_action(value, MalformedError("not_json", validation.malformed(error)))
+        envelope = _decode(_actions, value, RANGE_VERSION)
+    except MalformedError as error:
+        if error.reason in ("oversized", "unknown_version"):
+            raise
+        return _each_action(value, error)
     if isinstance(envelope, RangeTask):
         return (envelope,)
     traced = _CARRIES in value
@@ -424,7 +425,7 @@ def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage 
     """The tasks of a message of which something cannot be read: the others are done. Raises `whole` if it has none."""
     try:
         actions = _raw_actions.decode(value).actions
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _UNREADABLE:
         actions = []
     if len(actions) < 2:
         raise whole
@@ -432,7 +433,7 @@ def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage 
     for each in actions:
         try:
             bodies.append(Task(_recorded.decode(each)))
-        except (msgspec.DecodeError, InvalidValueError, RecursionError, UnicodeDecodeError) as bad:
+        except (*_UNREADABLE, InvalidValueError) as bad:
             action = bytes(each)
             bodies.append(Malformed(wrap_action(action), "malformed", str(_malformed(bad, action, RecordedAction))))
     return bodies
@@ -450,6 +451,7 @@ def decode_delivery(value: bytes) -> DeliveryMessage:
     checked by `packs.decode_body`.
     """
     envelope = _decode(_deliveries, value, PACKED_VERSION)
+    _refuse_version(envelope.v, PACKED_VERSION)
     if envelope.v != _version_of(envelope.body):
         raise MalformedError("malformed", f"version {envelope.v} has no such body")
     return envelope.body
@@ -457,29 +459,24 @@ def decode_delivery(value: bytes) -> DeliveryMessage:
 
 def decode_parked(value: bytes) -> Parked:
     """Raises MalformedError where `value` is no message of feed.retries."""
-    return _decode(_retries, value).body
-
-
-_Envelope = TypeVar("_Envelope", _DeliveryEnvelope, _RetryEnvelope)
-
-
-def _refuse_oversized(value: bytes) -> None:
-    if len(value) > MAX_MESSAGE_BYTES:
-        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    envelope = _decode(_retries, value)
+    _refuse_version(envelope.v, VERSION)
+    return envelope.body
 
 
 def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes, newest: int = VERSION) -> _Envelope:
-    """newest: the newest version of such a message."""
-    _refuse_oversized(value)
+    """newest: the newest version of such a message. If its envelope has the version as a number, the caller looks at it
+    then.
+    """
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
     try:
-        envelope = decoder.decode(value)
+        return decoder.decode(value)
     except (msgspec.ValidationError, InvalidValueError) as error:
         _refuse_other_version(value, newest)
         raise _malformed(error, value, decoder.type) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise MalformedError("not_json", validation.malformed(error)) from error
-    _refuse_version(envelope.v, newest)
-    return envelope
 
 
 def _version_of(body: object) -> int:
@@ -490,7 +487,7 @@ def _refuse_other_version(value: bytes, newest: int) -> None:
     """A message that fails to validate may be another version's: that is the better reason to give."""
     try:
         version = _version.decode(value).v
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+    except _UNREADABLE:
         return
     _refuse_version(version, newest)
 

@@ -16,7 +16,7 @@ from workers.following.messages import Delivery, Hold, Parked, encode_delivery, 
 from workers.following.packs import Pack
 from workers.following.topics import RETRIES
 from workers.following.writer import Writer
-from workers.queue.port import MAX_MESSAGE_BYTES, Queue
+from workers.queue.port import MAX_MESSAGE_BYTES, Queue, lag_of
 
 MAX_PARKED: Final = 200_000
 """How many messages may wait for a cluster's retries when more are parked. Their notes are one row of the cluster,
@@ -53,7 +53,7 @@ class Parking:
                 Some may be in the topic then, and will land twice.
         """
         due_ms = self._follows.about_now().latest_ms + int(wait_s * 1_000)
-        room = MAX_PARKED - self._queue.lag(RETRIES, self._group)
+        room = MAX_PARKED - lag_of(self._queue, RETRIES, self._group)
         if room <= 0:
             return [False] * len(messages)
         self._progress.refuse_unwritable()

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
-from workers.queue.port import DeadLetter, DeadLetters, Malformed, MalformedError, Queue, Topic
+from workers.queue.port import DeadLetter, DeadLetters, Malformed, Queue, Topic
 
 SET_ASIDE: Final = "retry of "
 """The beginning of a letter's group while the letter is being sent again."""
@@ -45,13 +45,8 @@ def redeliver(
         if topic is None:
             on_kept(letter, f"unknown_topic: this program knows no topic {letter.topic} in this home")
             continue
-        try:
-            bodies = topic.decode(letter.value)
-        except MalformedError as error:
-            on_kept(letter, f"{error.reason}: {error}")
-            continue
         # A letter is of one body, but for one that an earlier program could not read at all.
-        bad = next((body for body in bodies if isinstance(body, Malformed)), None)
+        bad = next((body for body in topic.bodies(letter.value) if isinstance(body, Malformed)), None)
         if bad is not None:
             on_kept(letter, f"{bad.reason}: {bad.detail}")
             continue

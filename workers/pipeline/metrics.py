@@ -6,6 +6,7 @@ from feedstore.metering import GROUP, LOOP, PARTITION, SHARD, SHORT, WORKERS, Co
 
 _RUNTIME: Final = Counted("workers/pipeline/runtime.py", WORKERS)
 _STAGE: Final = Counted("workers/pipeline/stage.py", WORKERS)
+_RETRY: Final = Counted("workers/pipeline/retry.py", WORKERS)
 _RELAY: Final = Counted("workers/pipeline/relay.py", ("work", "relay"))
 
 
@@ -23,7 +24,7 @@ LOOP_STEP_AGE: Final = _RUNTIME.gauge(
     " begin anything after a second, but one call of a cluster may take 30 s, and a sweep as long as it needs",
     LOOP,
 )
-AWAY: Final = _STAGE.counter(
+AWAY: Final = _RETRY.counter(
     "feed_loop_away_total",
     "How often a loop found something away, and rests before it asks again: the `queue`; the `outbox` of a shard; the"
     " cluster or store that takes `notes` of what is done, `ticks`, or `parked` messages; the `dead_letters`; what a"

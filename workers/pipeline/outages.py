@@ -9,6 +9,7 @@ If nothing can be done at all, the whole store has an outage.
 Time is an argument everywhere; nothing here calls a store.
 """
 
+import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -239,9 +240,9 @@ class Outages(Generic[Body]):
                 left.append(group)
         return left
 
-    def due_s(self) -> float | None:
-        """When the next outage is to be tried; None if nothing waits in any."""
-        return min((outage.due_s for outage in self if outage.items), default=None)
+    def due_s(self) -> float:
+        """When the next outage is to be tried; infinite if nothing waits in any."""
+        return min((outage.due_s for outage in self if outage.items), default=math.inf)
 
     def take_due(self, now_s: float, limit: int) -> Isolation[Body] | Probe[Body] | None:
         """The next attempt for the outage that has been due for longest: at most `limit` items, which need a few of its

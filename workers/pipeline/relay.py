@@ -13,7 +13,7 @@ from feedstore.errors import NotNowError
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.tracing import UNTRACED, Tracer
 from workers.pipeline import metrics
-from workers.pipeline.retry import Rest, RetryPolicy
+from workers.pipeline.retry import Away, RetryPolicy
 from workers.pipeline.ticks import Tick
 from workers.queue.port import MAX_MESSAGE_BYTES, DeadLetters, Queue, Topic
 from workers.queue.traced import sending
@@ -56,8 +56,8 @@ class Outbox(Protocol[Rows]):
 
 
 class Relay(Generic[Rows]):
-    """Publishes the rows of one shard's outbox to a topic. Several may run, but need not: each relays every row, and one
-    that two of them relay arrives twice.
+    """Publishes the rows of one shard's outbox to a topic. Several may run, but need not: each relays every row, and
+    one that two of them relay arrives twice.
 
     dead: gets a message that no queue takes, because it is too large: its row is damaged. clock: monotonic seconds.
     wall_ms: ms since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message.
@@ -83,7 +83,6 @@ class Relay(Generic[Rows]):
         self._meter = meter
         self._tracer = tracer
         self.name = f"relay-{shard}"
-        meter.add(metrics.AWAY, 0, self.name, "outbox")
         meter.add(metrics.RELAYED, 0, str(shard))
         self._outbox = outbox
         self._shard = shard
@@ -92,7 +91,7 @@ class Relay(Generic[Rows]):
         self._span = f"send {topic}", sending(topic)
         self._dead = dead
         self._wall_ms = wall_ms
-        self._rest = Rest(clock, _POLICY)
+        self._away = Away(clock, meter, self.name, "outbox", "relay.unavailable", _POLICY, shard=shard)
 
     def step(self) -> bool:
         """Relays one batch; False if there was nothing to relay, or it could not be done now.
@@ -100,7 +99,7 @@ class Relay(Generic[Rows]):
         Rows are copied as they are: one that this version does not know reaches a reader that does, or a dead letter.
         A crash between the publishing and the marking publishes the rows again: what reads them is idempotent (rule 1).
         """
-        if self._rest.goes_on():
+        if self._away.goes_on():
             return False
         try:
             rows = self._outbox.unrelayed(AT_ONCE, self._shard)
@@ -115,11 +114,9 @@ class Relay(Generic[Rows]):
                 self._meter.add(metrics.RELAYED, number, str(self._shard))
                 self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
         except NotNowError as error:
-            wait_s = self._rest.failed()
-            self._meter.add(metrics.AWAY, 1, self.name, "outbox")
-            _log.warning("relay.unavailable", shard=self._shard, wait_s=round(wait_s, 3), error=str(error))
+            self._away.noted(error)
             return False
-        self._rest.ended()
+        self._away.ended()
         return bool(rows)
 
     def _publish(self, messages: Sequence[bytes]) -> None:
@@ -170,28 +167,26 @@ class Ticker:
         self._clock = clock
         self._every_s = every_s
         self._ticked_s: float | None = None
-        self._rest = Rest(clock, _POLICY)
+        self._away = Away(clock, meter, name, "outbox", "ticks.wait", _POLICY)
 
     @property
     def rest_s(self) -> float:
         """Until the next tick is due; short if a shard did not answer."""
-        if self._ticked_s is None or self._rest.goes_on():
+        if self._ticked_s is None or self._away.goes_on():
             return _REST_S
         return max(0.0, self._ticked_s + self._every_s - self._clock())
 
     def step(self) -> bool:
         """Ticks if it is time and every shard answers; False, so that a rest follows."""
         now_s = self._clock()
-        if self._rest.goes_on() or (self._ticked_s is not None and now_s - self._ticked_s < self._every_s):
+        if self._away.goes_on() or (self._ticked_s is not None and now_s - self._ticked_s < self._every_s):
             return False
         try:
             self.tick()
         except NotNowError as error:
-            wait_s = self._rest.failed()
-            self._meter.add(metrics.AWAY, 1, self.name, "outbox")
-            _log.warning("ticks.wait", wait_s=round(wait_s, 3), error=str(error))
+            self._away.noted(error)
             return False
-        self._rest.ended()
+        self._away.ended()
         self._ticked_s = now_s
         return False
 

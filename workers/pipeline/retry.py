@@ -1,9 +1,21 @@
-"""When to try again, and when to give up: time and randomness are arguments."""
+"""When to try again, and when to give up. Time and randomness are arguments; what is away is counted and logged."""
 
+import heapq
+import itertools
+import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
+
+import structlog
+
+from feedstore.metering import Meter
+from workers.pipeline import metrics
+
+_log = structlog.get_logger()
+
+Thing = TypeVar("Thing")
 
 REST_S: Final = 0.02
 """How long a loop rests where there was nothing to do, and it is to hear of news soon."""
@@ -42,6 +54,61 @@ class Share:
         self._since_s = self._failed_s = None
 
 
+class RetryPace:
+    """How fast a stage retries what failed, wherever that waits: seldom if other work gets done meanwhile (`Share`),
+    and more of it together as long as it succeeds.
+
+    most: how many groups are retried together at most. rests_until_s: none is retried before. width: how many are
+    retried together now.
+    """
+
+    def __init__(self, now_s: float, most: int) -> None:
+        self.rests_until_s = now_s
+        self.width = 1
+        self._most = most
+        self._share = Share()
+
+    def failed(self, began_s: float, now_s: float, worked: int) -> None:
+        """A retry failed. began_s, worked: as of `Share.failed`."""
+        self.rests_until_s = now_s + self._share.failed(began_s, now_s, worked)
+        self.width = 1
+
+    def answered(self) -> None:
+        """What failed works again."""
+        self._share.ended()
+
+    def succeeded(self) -> None:
+        """Groups that were retried are done."""
+        self.answered()
+        self.width = min(2 * self.width, self._most)
+
+
+class Later(Generic[Thing]):
+    """What is tried at a later time, each at its own, the earliest first."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, Thing]] = []
+        self._order = itertools.count()
+
+    def __iter__(self) -> Iterator[Thing]:
+        return (thing for _, _, thing in self._heap)
+
+    def put(self, thing: Thing, due_s: float) -> None:
+        heapq.heappush(self._heap, (due_s, next(self._order), thing))
+
+    def due_s(self) -> float:
+        """When the first is due; infinite if there is none."""
+        return self._heap[0][0] if self._heap else math.inf
+
+    def first(self, now_s: float) -> Thing | None:
+        """The first, if it is due. It stays."""
+        return self._heap[0][2] if self.due_s() <= now_s else None
+
+    def take(self) -> Thing:
+        """Takes the first away."""
+        return heapq.heappop(self._heap)[2]
+
+
 @dataclass(frozen=True)
 class RetryPolicy:
     """Exponential backoff with full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter", 2015).
@@ -75,7 +142,6 @@ class Rest:
         self._policy = policy
         self._rng = rng or random.Random()  # noqa: S311 - jitter needs no secrecy
         self._failures = 0
-        self._share = Share()
         self._until_s: float | None = None
 
     def failed(self, *, least_s: float = 0.0) -> float:
@@ -85,18 +151,49 @@ class Rest:
         self._until_s = self._clock() + wait_s
         return wait_s
 
-    def failed_at_work(self, began_s: float, worked: int) -> float:
-        """As `failed`, after an attempt for which other work had to wait: that gets its share of the time.
-
-        began_s, worked: as of `Share.failed`.
-        """
-        return self.failed(least_s=self._share.failed(began_s, self._clock(), worked))
-
     def ended(self) -> None:
         """It worked: the next rest is a short one."""
         self._failures = 0
-        self._share.ended()
         self._until_s = None
 
     def goes_on(self) -> bool:
         return self._until_s is not None and self._clock() < self._until_s
+
+
+class Away(Rest):
+    """What a loop asks, and may be away: each failure is counted and logged, and begins a rest.
+
+    name: of the loop. what: it is, as the count names it. event, about: of the line of the log.
+    """
+
+    def __init__(
+        self,
+        clock: Callable[[], float],
+        meter: Meter,
+        name: str,
+        what: str,
+        event: str,
+        policy: RetryPolicy = DEFAULT,
+        rng: random.Random | None = None,
+        **about: object,
+    ) -> None:
+        super().__init__(clock, policy, rng)
+        self._share = Share()
+        self._meter = meter
+        self._labels = name, what
+        self._event = event
+        self._about = about
+        meter.add(metrics.AWAY, 0, *self._labels)  # from the beginning: the first failure is an increase, too
+
+    def noted(self, error: object, attempt: tuple[float, int] | None = None) -> None:
+        """It did not answer. attempt: if other work had to wait for it, when it began and how much other work has got
+        done, as of `Share.failed`: that gets its share of the time.
+        """
+        least_s = 0.0 if attempt is None else self._share.failed(attempt[0], self._clock(), attempt[1])
+        wait_s = self.failed(least_s=least_s)
+        self._meter.add(metrics.AWAY, 1, *self._labels)
+        _log.warning(self._event, **self._about, wait_s=round(wait_s, 3), error=str(error))
+
+    def ended(self) -> None:
+        super().ended()
+        self._share.ended()

@@ -6,14 +6,13 @@ parked in another topic if the outage lasts. A message that can never be done is
 holds for each body of a message by itself; the message is done once all of them are.
 
 What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
-`_outages` or `_dead_ones`.
+`_failed`, `_outages` or `_dead_ones`.
 Work is taken out of its place only after the call that may raise has returned.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
 has that lot begun, and tells the queue that it is alive.
 """
 
-import heapq
 import itertools
 import random
 import traceback
@@ -29,10 +28,9 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
-from workers.pipeline import metrics
 from workers.pipeline.lots import Item, Lot, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
-from workers.pipeline.retry import REST_S, Rest, RetryPolicy, Share
+from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
@@ -40,7 +38,6 @@ from workers.queue.port import (
     Consumer,
     DeadLetters,
     Malformed,
-    MalformedError,
     Message,
     PositionLostError,
     QueueUnavailableError,
@@ -82,11 +79,10 @@ class _Corpse(Generic[Body]):
     between it and the undecodable one before it.
     """
 
-    item: Item[Body] | Item[None] | Item[Malformed]
+    item: Item[Body] | Item[Malformed]
     reason: str
     detail: str
     after_good: bool = False
-    value: bytes | None = None
 
 
 @dataclass(eq=False)
@@ -187,26 +183,26 @@ class Stage(Generic[Body]):
         self._gather_s, self._next_lot_s = gather_s, clock()
         self._noted_s = clock() - NOTE_EVERY_S
         self._quiet = True  # whether neither this step nor the one before has polled anything to be handled
-        self._rest = Rest(clock, policy, rng)
-        self._park_rest = Rest(clock, policy, rng)
-        self._note_rest = Rest(clock, policy, rng)
-        self._tick_rest = Rest(clock, policy, rng)
-        self._bury_rest = Rest(clock, policy, rng)
+        away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
+        self._queue_away = away("queue", "queue.unavailable")
+        self._notes_away = away("notes", "note.unavailable")
+        self._ticks_away = away("ticks", "tick.unavailable")
+        self._parking_away = away("parked", "messages.not_parked")
+        self._letters_away = away("dead_letters", "message.not_buried")
         self._lots = Lots()
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how much of it is still to be tried in this step
         self._filling: Group[Body] | None = None  # the last that was polled, until it is tried: it may get more
         self._turns = turns
-        self._later: list[tuple[float, int, Group[Body]]] = []
+        self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
+        self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
         self._dead_ones: deque[_Corpse[Body]] = deque()
         self._outages: Outages[Body] = Outages(slots, self._split, rng)
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
-        self._order = itertools.count()
-        self._parked_s = self._retries_rest_until_s = clock()
-        self._retry_share = Share()
+        self._pace = RetryPace(clock(), batch)
+        self._parked_s = clock()
         self._worked = 0  # how often something got done
-        self._retry_width = 1  # how many groups are retried together: it doubles as long as they succeed
         self._dead_in_a_row = 0
         self._tally = Tally(meter, name, clock, wall_ms)
         self._log = _log.bind(stage=name)
@@ -232,7 +228,7 @@ class Stage(Generic[Body]):
         self._park_some()
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None:
-            self._rest.ended()
+            self._queue_away.ended()
         self._tally.waits(self._lots.items, self._lots.size, self._failing_since_s)
         if self._too_many_dead():
             raise TooManyDeadLettersError(
@@ -257,7 +253,7 @@ class Stage(Generic[Body]):
 
     def _ask_queue(self, call: Callable[[], bool]) -> bool | None:
         """Calls the queue, unless it rests after a failure. None if it did not answer."""
-        if self._rest.goes_on():
+        if self._queue_away.goes_on():
             return None
         try:
             return call()
@@ -265,9 +261,7 @@ class Stage(Generic[Body]):
             raise PositionLostError(f"{self._lost} ({error})") from error
         except QueueUnavailableError as error:
             # Neither polled nor committed: nothing is lost, and a later round tries again.
-            wait_s = self._rest.failed()
-            self._tally.away("queue")
-            self._log.warning("queue.unavailable", wait_s=round(wait_s, 3), error=str(error))
+            self._queue_away.noted(error)
             return None
 
     def _take_in(self) -> bool:
@@ -324,16 +318,12 @@ class Stage(Generic[Body]):
         corpses: list[_Corpse[Body]] = []
         good = 0
         for message in messages:
-            try:
-                bodies = self._topic.decode(message.value)
-            except MalformedError as error:
-                (item,) = self._lots.take(lot, message, [None], whole=True)
-                corpses.append(_Corpse(item, error.reason, str(error), after_good=len(items) > good))
-                good = len(items)
-                continue
-            taken, bad = self._take_bodies(lot, message, bodies)
+            taken, bad = self._take_bodies(lot, message)
             items += taken
-            corpses += bad
+            after_good = bool(taken) or (len(bad) == 1 and len(items) > good)
+            corpses += [_Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
+            if len(bad) == 1 and not taken:
+                good = len(items)
         self._tally.polled(self._lots.size - size)
         self._quiet = self._quiet and not items
         items = self._leave_until_due(items)
@@ -352,12 +342,11 @@ class Stage(Generic[Body]):
             self._ready.append(_Corpses(corpses))
         return polled
 
-    def _take_bodies(
-        self, lot: Lot, message: Message, bodies: Sequence[Body | Tick | Malformed]
-    ) -> tuple[list[Item[Body]], list[_Corpse[Body]]]:
+    def _take_bodies(self, lot: Lot, message: Message) -> tuple[list[Item[Body]], list[Item[Malformed]]]:
         """The bodies of a message that are to be done, and those that cannot be decoded."""
         work: list[Body] = []
         malformed: list[Malformed] = []
+        bodies = self._topic.bodies(message.value)
         for body in bodies:
             if isinstance(body, Tick):
                 self._lots.tick(lot, message.partition, body)
@@ -366,13 +355,7 @@ class Stage(Generic[Body]):
             else:
                 work.append(body)
         items = self._lots.take(lot, message, work, whole=len(bodies) == 1)
-        if not malformed:
-            return items, []
-        bad = self._lots.take(lot, message, malformed, whole=False)
-        return items, [
-            _Corpse(item, item.body.reason, item.body.detail, after_good=bool(work), value=item.body.value)
-            for item in bad
-        ]
+        return items, self._lots.take(lot, message, malformed, whole=False) if malformed else []
 
     def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
         """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: of those that were put aside
@@ -416,14 +399,14 @@ class Stage(Generic[Body]):
         due = self._clock() - self._noted_s >= NOTE_EVERY_S
         if not (due or (spans and self._quiet)):
             return False
-        if not self._answers(self._note_rest, "notes", "note.unavailable", lambda: note(spans)):
+        if not self._answers(self._notes_away, lambda: note(spans)):
             return False
         self._noted_s = self._clock()
         return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Whether the ticks were taken; if not, they rest for a while."""
-        if not self._answers(self._tick_rest, "ticks", "tick.unavailable", lambda: self._ticks(ticks)):
+        if not self._answers(self._ticks_away, lambda: self._ticks(ticks)):
             return False
         self._tally.ticked(ticks)
         return True
@@ -440,19 +423,14 @@ class Stage(Generic[Body]):
         messages may need the one part that is away, and a new one may find that the rest answers.
         """
         whole = self._outages.whole
-        return whole is None or self._clock() >= max(whole.due_s, self._retries_rest_until_s)
+        return whole is None or self._clock() >= max(whole.due_s, self._pace.rests_until_s)
 
     def _patience(self) -> float:
-        now_s = self._clock()
-        times: list[float] = []
         if self._turns:
             return 0.0
-        if self._later:
-            first_s, _, group = self._later[0]
-            times.append(max(first_s, self._retries_rest_until_s) if _is_retry(group) else first_s)
-        if (due_s := self._outages.due_s()) is not None:
-            times.append(max(due_s, self._retries_rest_until_s))
-        return max(0.0, min([self._patience_s, *(time_s - now_s for time_s in times)]))
+        retry_s = max(self._pace.rests_until_s, min(self._failed.due_s(), self._outages.due_s()))
+        next_s = min(self._later.due_s(), retry_s)
+        return max(0.0, min(self._patience_s, next_s - self._clock()))
 
     def _take_due(self) -> None:
         """Appends messages that were not tried yet, and one retry that is due, to those that are ready."""
@@ -460,36 +438,27 @@ class Stage(Generic[Body]):
         if self._turns and self._may_begin():
             self._ready.append(Group(self._turns.take()))
         retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
-        may_retry = not retrying and now_s >= self._retries_rest_until_s
+        while self._later.first(now_s) is not None:
+            group = self._later.take()
+            if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
+                group.items = self._leave_until_due(group.items, group.at_the_latest_s)
+            if group.items:
+                self._ready.append(group)
+        if not retrying and now_s >= self._pace.rests_until_s and (retry := self._next_retry(now_s)) is not None:
+            self._ready.append(retry)
+
+    def _next_retry(self, now_s: float) -> Group[Body] | Isolation[Body] | Probe[Body] | None:
+        """The groups that failed, or the outage, that have been due for longer, so that neither starves the other."""
+        if self._outages.due_s() < self._failed.due_s():
+            return self._outages.take_due(now_s, self._batch)
         retried: list[Group[Body]] = []
-        kept: list[tuple[float, int, Group[Body]]] = []
-        # The one that has been due for longer is tried first, so that neither starves the other.
-        outage_s = self._outages.due_s()
         room = self._batch
-        while self._later and self._later[0][0] <= now_s:
-            entry = heapq.heappop(self._later)
-            due_s, _, group = entry
-            if not _is_retry(group):
-                if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
-                    group.items = self._leave_until_due(group.items, group.at_the_latest_s)
-                if group.items:
-                    self._ready.append(group)
-            elif (
-                may_retry
-                and (retried or outage_s is None or due_s <= outage_s)
-                and len(retried) < self._retry_width
-                and (not retried or len(group.items) <= room)
-            ):
-                retried.append(group)
-                room -= len(group.items)
-            else:
-                kept.append(entry)
-        for entry in kept:
-            heapq.heappush(self._later, entry)
-        if retried:
-            self._ready.append(_together(retried))
-        elif may_retry and (due := self._outages.take_due(now_s, self._batch)) is not None:
-            self._ready.append(due)
+        while len(retried) < self._pace.width and (group := self._failed.first(now_s)) is not None:
+            room -= len(group.items)
+            if retried and room < 0:
+                break
+            retried.append(self._failed.take())
+        return _together(retried) if retried else None
 
     def _work(self, began_s: float) -> bool:
         """Tries the work that is ready, and the work that this leads to; begins none after STEP_S. False if there was
@@ -523,7 +492,7 @@ class Stage(Generic[Body]):
         self._left += len(works)
 
     def _put_later(self, group: Group[Body], wait_s: float) -> None:
-        heapq.heappush(self._later, (self._clock() + wait_s, next(self._order), group))
+        (self._failed if group.failures else self._later).put(group, self._clock() + wait_s)
 
     # Attempts
     # ----------------------------------------------------------------------------------------------------------------
@@ -539,12 +508,11 @@ class Stage(Generic[Body]):
         if error is None:
             self._done(group.items)
             if group.failures:
-                self._retry_share.ended()
-                self._retry_width = min(2 * self._retry_width, self._batch)
+                self._pace.succeeded()
         elif isinstance(error, NotNowError):
             self._log_retry(group.failures + 1, error)
             if group.failures:
-                self._retry_failed(began_s)
+                self._pace.failed(began_s, self._clock(), self._worked)
             since_s = began_s if group.since_s is None else group.since_s
             slices = self._outages.slices(group.items)
             isolation = Isolation(slices, since_s, group.failures)
@@ -565,7 +533,7 @@ class Stage(Generic[Body]):
         if isinstance(error, NotNowError):
             isolation.failed.append(group)
             if isolation.failures:
-                self._retry_failed(began_s)
+                self._pace.failed(began_s, self._clock(), self._worked)
         else:
             isolation.succeeded = True
             if self._slots is not None:
@@ -593,10 +561,10 @@ class Stage(Generic[Body]):
         self._take()
         if isinstance(error, NotNowError):
             self._log_retry(probe.outage.failures + 1, error)
-            self._retry_failed(began_s)
+            self._pace.failed(began_s, self._clock(), self._worked)
             self._outages.failed(probe, began_s, self._clock(), self._wait_s)
             return
-        self._retry_share.ended()
+        self._pace.answered()
         self._make_ready(self._outages.worked(probe, self._clock()))
         if error is None:
             self._done(probe.items)
@@ -625,21 +593,17 @@ class Stage(Generic[Body]):
             raise error
         return error
 
-    def _answers(self, rest: Rest, what: str, event: str, call: Callable[[], object]) -> bool:
-        """Makes a call of what may be away, unless it rests after a failure; whether it answered. what, event: how that
-        is counted and logged if it did not.
-        """
-        if rest.goes_on():
+    def _answers(self, away: Away, call: Callable[[], object]) -> bool:
+        """Makes a call of what may be away, unless it rests after a failure; whether it answered."""
+        if away.goes_on():
             return False
         began_s = self._clock()
         try:
             self._aside(call)
         except NotNowError as error:
-            wait_s = rest.failed_at_work(began_s, self._worked)
-            self._tally.away(what)
-            self._log.warning(event, wait_s=round(wait_s, 3), error=str(error))
+            away.noted(error, (began_s, self._worked))
             return False
-        rest.ended()
+        away.ended()
         return True
 
     def _aside(self, call: Callable[[], Result]) -> Result:
@@ -662,7 +626,7 @@ class Stage(Generic[Body]):
         parked first. Messages that wait for their turn are passed by as long as there is room. The rest of a full lot
         gets more: a small lot costs nearly as much.
         """
-        away = not self._may_begin() or self._rest.goes_on()
+        away = not self._may_begin() or self._queue_away.goes_on()
         coming = list(itertools.islice(self._ready, 1, None))
         if self._ready[0] is self._filling:
             self._filling = None  # if it fails, it is tried again as it is
@@ -700,18 +664,12 @@ class Stage(Generic[Body]):
     def _store_answers(self) -> None:
         self._worked += 1
         if self._outages.whole is not None:
-            self._retry_share.ended()
+            self._pace.answered()
         self._make_ready(self._outages.answered())
 
     def _make_ready(self, items: Sequence[Item[Body]]) -> None:
         for start in range(0, len(items), self._batch):
             self._ready.append(Group(list(items[start : start + self._batch])))
-
-    def _retry_failed(self, began_s: float) -> None:
-        """Lets retries rest, if messages get done that should not wait behind them."""
-        now_s = self._clock()
-        self._retries_rest_until_s = now_s + self._retry_share.failed(began_s, now_s, self._worked)
-        self._retry_width = 1
 
     def _fault(self, group: Group[Body], error: Exception) -> None:
         """An error of the handler's own means that one of the messages is at fault."""
@@ -738,7 +696,7 @@ class Stage(Generic[Body]):
         are away, these messages wait for them, and no others do.
         """
         tried = False
-        while self._dead_ones and not self._bury_rest.goes_on() and not self._too_many_dead():
+        while self._dead_ones and not self._letters_away.goes_on() and not self._too_many_dead():
             if tried and self._clock() - began_s >= STEP_S:
                 break
             tried = True
@@ -752,19 +710,19 @@ class Stage(Generic[Body]):
         message = item.taken.message
         body = item.body
         # The rest of a message may be done, or wait: only this part is sent again later.
-        if corpse.value is not None:
-            value = corpse.value
-        elif body is None or isinstance(body, Malformed) or item.taken.whole:
+        if isinstance(body, Malformed):
+            value = body.value
+        elif item.taken.whole:
             value = message.value
         else:
             value = self._encode(body)
 
         def bury() -> None:
             self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), value)
-            if self._given_up is not None and body is not None and not isinstance(body, Malformed):
+            if self._given_up is not None and not isinstance(body, Malformed):
                 self._given_up(body)
 
-        if not self._answers(self._bury_rest, "dead_letters", "message.not_buried", bury):
+        if not self._answers(self._letters_away, bury):
             return False
         self._dead_ones.popleft()
         self._lots.done(item)
@@ -792,7 +750,7 @@ class Stage(Generic[Body]):
         waits as before.
         """
         park = self._park
-        if park is None or self._park_rest.goes_on():
+        if park is None or self._parking_away.goes_on():
             return
         now_s = self._clock()
         pressed = not self._has_room(2)
@@ -802,7 +760,7 @@ class Stage(Generic[Body]):
             if outage.slots is not None
             and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
             # What the next step may probe stays: a probe of nothing would never find that the outage is over.
-            and not outage.due_s <= now_s >= self._retries_rest_until_s
+            and not outage.due_s <= now_s >= self._pace.rests_until_s
         ]
         count = sum(len(outage.items) for outage in lasting)
         if not count or (not pressed and count < self._batch and now_s - self._parked_s < PARK_EVERY_S):
@@ -827,11 +785,9 @@ class Stage(Generic[Body]):
         if parked:
             self._tally.parked(len(parked))
             self._log.info("messages.parked", messages=len(parked))
-            self._park_rest.ended()
+            self._parking_away.ended()
         if not parked or reason:
-            rest_s = self._park_rest.failed_at_work(now_s, self._worked)
-            self._tally.away("parked")
-            self._log.warning("messages.not_parked", wait_s=round(rest_s, 3), error=reason)
+            self._parking_away.noted(reason, (now_s, self._worked))
 
     def _split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
         """As `Split`."""
@@ -846,7 +802,7 @@ class Stage(Generic[Body]):
     def _failing_since_s(self) -> Iterator[float]:
         """When the first failed attempts began, of the messages that wait because something is away."""
         found = [outage.tried_s for outage in self._outages if outage.items]
-        for work in itertools.chain(self._ready, (group for _, _, group in self._later)):
+        for work in itertools.chain(self._ready, self._later, self._failed):
             match work:
                 case Probe():
                     found.append(work.tried_s)
@@ -883,28 +839,25 @@ class Begun(Generic[Body]):
         again_on: type[Exception],
         meter: Meter = UNCOUNTED,
     ) -> None:
-        self._meter = meter
         self.name = name
         self._begin = begin
         self._make = make
-        self._rest = Rest(clock)
+        self._away = Away(clock, meter, name, "begin", "stage.not_begun", loop=name)
         self._again_on = again_on
         self._stage: Stage[Body] | None = None
 
     def step(self) -> bool:
         """A step of the stage. Raises its errors, and those of `begin`."""
         if self._stage is None:
-            if self._rest.goes_on():
+            if self._away.goes_on():
                 return False
             try:
                 self._begin()
                 self._stage = self._make()
             except NotNowError as error:
-                wait_s = self._rest.failed()
-                self._meter.add(metrics.AWAY, 1, self.name, "begin")
-                _log.warning("stage.not_begun", loop=self.name, wait_s=round(wait_s, 3), error=str(error))
+                self._away.noted(error)
                 return False
-            self._rest.ended()
+            self._away.ended()
         try:
             return self._stage.step()
         except self._again_on as error:

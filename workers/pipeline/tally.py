@@ -32,8 +32,6 @@ class Tally:
             meter.add(metrics.RETRIES, 0, group, reason)
         for reason in _REASONS:
             meter.add(metrics.DEAD, 0, group, reason)
-        for what in ("queue", "notes", "ticks", "dead_letters", "parked"):
-            meter.add(metrics.AWAY, 0, group, what)
         for histogram in (metrics.BATCH, metrics.HANDLE_SECONDS):
             meter.observe(histogram, [], group)
         self._told_s = clock() - TELL_EVERY_S
@@ -62,10 +60,6 @@ class Tally:
     def dead(self, reason: str) -> None:
         self._meter.add(metrics.MESSAGES, 1, self._group, "dead")
         self._meter.add(metrics.DEAD, 1, self._group, reason if reason in _REASONS else "other")
-
-    def away(self, what: str) -> None:
-        """what: one of the values of the metric's label."""
-        self._meter.add(metrics.AWAY, 1, self._group, what)
 
     def ticked(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Everything before these ticks, each with its partition, is done."""

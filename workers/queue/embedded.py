@@ -110,16 +110,7 @@ _REGISTER = """
     SELECT ?, id, earliest_offset FROM partitions WHERE topic = ?
     ON CONFLICT DO NOTHING"""
 
-_POSITIONS = """
-    SELECT g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
-    WHERE g.consumer_group = ? AND p.topic = ? ORDER BY p.partition"""
-
 _POSITIONS_IN = "SELECT consumer_group, next_offset FROM positions WHERE partition_id = ?"
-
-_LAGS = """
-    SELECT p.partition, p.next_offset - coalesce(g.next_offset, p.earliest_offset)
-    FROM partitions AS p LEFT JOIN positions AS g ON g.partition_id = p.id AND g.consumer_group = ?
-    WHERE p.topic = ?"""
 
 _LOST = """
     SELECT sum(p.earliest_offset - g.next_offset)
@@ -143,11 +134,9 @@ _REWOUND = """
 
 _ENDS = "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition"
 
-_EARLIEST = "SELECT partition, earliest_offset FROM partitions WHERE topic = ?"
-
-_GROUP_POSITIONS = """
+_POSITIONS = """
     SELECT p.partition, p.id, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
-    WHERE g.consumer_group = ? AND p.topic = ?"""
+    WHERE g.consumer_group = ? AND p.topic = ? ORDER BY p.partition"""
 
 _MOVE = "UPDATE positions SET next_offset = ? WHERE consumer_group = ? AND partition_id = ?"
 
@@ -298,17 +287,17 @@ class EmbeddedQueue:
         ids = self._ids[name]
         self._shared.join(name, group)
         try:
-            positions = self._positions(name, group)
+            positions = self.positions(topic, group)
             if len(positions) < len(ids):
                 with self._file.write(synced=True) as writer:
                     writer.execute(_REGISTER, (group, name))
-                positions = self._positions(name, group)
+                positions = self.positions(topic, group)
             with self._file.unavailable():
                 connection = self._file.connect()
         except BaseException:
             self._shared.leave(name, group)
             raise
-        return EmbeddedConsumer(self._shared, name, group, ids, positions, connection)
+        return EmbeddedConsumer(self._shared, name, group, ids, list(positions.values()), connection)
 
     def tail(self, topic: Topic[object]) -> "EmbeddedTail":
         name = topic.name
@@ -316,16 +305,6 @@ class EmbeddedQueue:
         with self._file.unavailable():
             connection = self._file.connect()
         return EmbeddedTail(self._shared, name, "a tail", self._ids[name], positions, connection)
-
-    def lag(self, topic: Topic[object], group: str) -> int:
-        return sum(self.lags(topic, group).values())
-
-    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
-        return dict(self._file.rows(_LAGS, (group, topic.name)))
-
-    def lost(self, topic: Topic[object], group: str) -> int:
-        ((lost,),) = self._file.rows(_LOST, (group, topic.name))
-        return lost or 0
 
     def reset(self, topic: Topic[object], group: str) -> int:
         self._shared.refuse_live(topic.name, group)
@@ -345,11 +324,11 @@ class EmbeddedQueue:
         return None  # the home has one worker, and its lock says whether it runs
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
-        found = self._file.rows(_GROUP_POSITIONS, (group, topic.name))
+        found = self._file.rows(_POSITIONS, (group, topic.name))
         return {partition: position for partition, _, position in found}
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
-        return dict(self._file.rows(_EARLIEST, (topic.name,)))
+        return {partition: earliest for partition, (earliest, _) in enumerate(self._file.rows(_ENDS, (topic.name,)))}
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
         return {partition: end for partition, (_, end) in enumerate(self._file.rows(_ENDS, (topic.name,)))}
@@ -361,7 +340,7 @@ class EmbeddedQueue:
         with self._file.write(synced=True) as writer:
             found = [
                 (identity, position, to)
-                for partition, identity, position in writer.execute(_GROUP_POSITIONS, (group, topic.name)).fetchall()
+                for partition, identity, position in writer.execute(_POSITIONS, (group, topic.name)).fetchall()
                 if (to := positions.get(partition, position)) < position
             ]
             writer.executemany(_MOVE, [(to, group, identity) for identity, _, to in found])
@@ -380,9 +359,6 @@ class EmbeddedQueue:
         """Wakes waiting consumers, which then raise QueueError; each still closes itself."""
         self._file.close()
         self._shared.announce()
-
-    def _positions(self, topic: str, group: str) -> list[int]:
-        return [position for (position,) in self._file.rows(_POSITIONS, (group, topic))]
 
     def _expire_some(self, identity: int, kept_ms: int, readers: Collection[str]) -> int:
         """Drops up to EXPIRE_BATCHES batches from the front of a partition; returns how many messages."""

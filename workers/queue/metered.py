@@ -90,15 +90,6 @@ class MeteredQueue:
     def tail(self, topic: Topic[object]) -> Tail:
         return self._queue.tail(topic)
 
-    def lag(self, topic: Topic[object], group: str) -> int:
-        return self._queue.lag(topic, group)
-
-    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
-        return self._queue.lags(topic, group)
-
-    def lost(self, topic: Topic[object], group: str) -> int:
-        return self._queue.lost(topic, group)
-
     def reset(self, topic: Topic[object], group: str) -> int:
         return self._queue.reset(topic, group)
 

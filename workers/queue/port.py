@@ -29,12 +29,19 @@ class Topic(Generic[Body_co]):
     durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
         is not, but only together with the positions of the messages that they were made from.
     decode: the bodies of a message, in order: each is something to do, and is done or given up by itself. One that
-        cannot be decoded is a `Malformed`; if none can, it raises MalformedError.
+        cannot be decoded is a `Malformed`; if none can, it raises MalformedError. Readers ask `bodies`.
     """
 
     name: str
     durable: bool
     decode: Callable[[bytes], Sequence[Body_co]]
+
+    def bodies(self, value: bytes) -> "Sequence[Body_co | Malformed]":
+        """The bodies of a message; of one that cannot be decoded at all, one that is malformed."""
+        try:
+            return self.decode(value)
+        except MalformedError as error:
+            return (Malformed(value, error.reason, str(error)),)
 
     def __str__(self) -> str:
         return self.name
@@ -56,8 +63,8 @@ class MalformedError(ValueError):
 
 
 class Malformed(NamedTuple):
-    """A body that cannot be decoded, of a message whose other bodies can be. value: the message of it alone, for the
-    dead letters. reason, detail: as of a MalformedError.
+    """A body that cannot be decoded. value: the message of it alone, for the dead letters. reason, detail: as of a
+    MalformedError.
     """
 
     value: bytes
@@ -222,23 +229,6 @@ class Queue(Protocol):
         """
         ...
 
-    def lag(self, topic: Topic[object], group: str) -> int:
-        """How many messages of a topic the group has not committed yet, over all partitions.
-
-        For a group that lost messages, those count too. For an unknown group, all messages that are kept count.
-        """
-        ...
-
-    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
-        """The same of each partition."""
-        ...
-
-    def lost(self, topic: Topic[object], group: str) -> int:
-        """How many messages are gone that the group has not read, over all partitions: if any, its consumers raise
-        PositionLostError. Safe while a consumer is live, in any process.
-        """
-        ...
-
     def reset(self, topic: Topic[object], group: str) -> int:
         """Moves a group to the earliest message that is kept, in each partition with a lost position (others do not
         move). Returns how many messages it skips: the caller has rebuilt their effects.
@@ -363,6 +353,42 @@ class DeadLetters(Protocol):
     def drop(self, letter_id: int) -> bool:
         """Removes a letter; False if there is none."""
         ...
+
+
+# What a group has left, by what any adapter says: safe while a consumer is live, in any process
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def lags_of(queue: Queue, topic: Topic[object], group: str) -> dict[int, int]:
+    """How many messages of each partition a group has not committed yet. If it lost messages, those count too; where it
+    has no position, all that are kept count. Raises QueueUnavailableError.
+    """
+    # Positions first: what is committed between the calls makes a lag too large, never too small.
+    positions = queue.positions(topic, group)
+    ends = queue.ends(topic)
+    if len(positions) < len(ends):
+        positions = queue.earliest(topic) | positions
+    return {partition: max(0, end - positions[partition]) for partition, end in ends.items()}
+
+
+def lag_of(queue: Queue, topic: Topic[object], group: str) -> int:
+    """The same over all partitions."""
+    return sum(lags_of(queue, topic, group).values())
+
+
+def lost_of(queue: Queue, topic: Topic[object], group: str) -> int:
+    """How many messages are gone that a group has not read, over all partitions: if any, its consumers raise
+    PositionLostError. Raises QueueUnavailableError.
+    """
+    # In this order: what is read, or comes, between the calls is never taken for gone.
+    earliest = queue.earliest(topic)
+    positions = queue.positions(topic, group)
+    ends = queue.ends(topic)
+    return sum(
+        # Behind the end: a broker lost what was there, or the topic was created again.
+        max(0, earliest.get(partition, position) - position, position - ends[partition])
+        for partition, position in positions.items()
+    )
 
 
 # Rules of every adapter: what it refuses, in the same words, and how much one poll may return

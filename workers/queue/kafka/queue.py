@@ -125,24 +125,6 @@ class KafkaQueue:
         with self._calling(topic):
             return KafkaTail(self._address, topic.name, self.partitions(topic), lambda: self._closed)
 
-    def lag(self, topic: Topic[object], group: str) -> int:
-        return sum(self.lags(topic, group).values())
-
-    def lags(self, topic: Topic[object], group: str) -> dict[int, int]:
-        with self._calling(topic):
-            # Positions first: what is committed between the two calls makes the lag too large, never too small.
-            positions = self._committed(topic, group)
-            ends = self._offsets(topic, OffsetSpec.LATEST)
-            begins = self._offsets(topic, OffsetSpec.EARLIEST) if None in positions.values() else {}
-        return {
-            place.partition: max(0, ends[place] - (begins[place] if position is None else position))
-            for place, position in positions.items()
-        }
-
-    def lost(self, topic: Topic[object], group: str) -> int:
-        with self._calling(topic):
-            return sum(_passed_over(position, earliest, end) for position, earliest, end in self._lost(topic, group))
-
     def reset(self, topic: Topic[object], group: str) -> int:
         """The port's; refused while the group has any live member."""
         with self._calling(topic):
@@ -324,9 +306,6 @@ class KafkaQueue:
             for place, position in positions.items()
             if position is not None and not earliest[place] <= position <= ends[place]
         }
-
-    def _lost(self, topic: Topic[object], group: str) -> Iterable[tuple[int, int, int]]:
-        return self._where_lost(topic, group).values()
 
     def _register(self, topic: Topic[object], group: str) -> None:
         """Stores the earliest position wherever the group was never there, so that what retention takes from it is
