@@ -95,7 +95,7 @@ def open_ports(
             dead = TracedDeadLetters(dead, tracer)
         replicas = {}
         for cluster in config.clusters:
-            opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds)
+            opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds, meter=meter)
             stack.callback(opened.close)
             replicas[cluster.name] = replica(cluster.name, opened)
         entering = {cluster.name: _catalog_groups(config, cluster.name) for cluster in config.clusters}
