@@ -227,6 +227,16 @@ class HomeClock:
             return []
         return [each for each in anchor.off if moment.up_ms - each.up_ms <= OFF_MS or _runs(each)]
 
+    def own_offset_ms(self) -> int | None:
+        """How far the clock of this process is ahead of the home's time, if that is more than the bound. It writes
+        nothing. None also if the home has no time of this boot, or it cannot be read.
+        """
+        with self._mutex, contextlib.suppress(OSError):
+            self._read()
+            offset = offset_ms(self._anchor, self._look())
+            return offset if offset is not None and abs(offset) > self._bound_ms else None
+        return None
+
     def set(self) -> Anchor:
         """From now on the home goes by the clock of this process. Raises OSError."""
         with self._mutex, self._locked():

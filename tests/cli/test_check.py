@@ -33,6 +33,17 @@ def _env(name: str, value: str) -> Break:
     return lambda _, patch: patch.setenv(name, value)
 
 
+def _home_time(off_ms: int) -> Break:
+    """The first process after the boot had a clock that was off by so much."""
+
+    def change(cli: Cli, _: pytest.MonkeyPatch) -> None:
+        file = cli.home / "clock.json"
+        anchor = json.loads(file.read_text())
+        file.write_text(json.dumps(anchor | {"booted_ms": anchor["booted_ms"] + off_ms}))
+
+    return change
+
+
 def _without(module: str, name: str, value: str) -> Break:
     def change(_: Cli, patch: pytest.MonkeyPatch) -> None:
         patch.setitem(sys.modules, module, None)
@@ -225,6 +236,8 @@ WRONG: dict[str, tuple[Break, str, str]] = {
         "clock",
         "this machine's clock is before",
     ),
+    "a home's time that is ahead": (_home_time(3_600_000), "clock", "s behind the home's time"),
+    "a home's time that is behind": (_home_time(-3_600_000), "clock", "s ahead of the home's time"),
     "tokens that are missing": (_env("FEED_HTTP_TOKENS", "tokens.toml"), "http", "make a token"),
     "tokens that everybody may read": (lambda cli, patch: _tokens(cli, patch, mode=0o644), "http", "other users"),
     "tokens that have expired": (lambda cli, patch: _tokens(cli, patch, expires="1ms"), "http", "has expired"),

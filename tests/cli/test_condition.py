@@ -37,6 +37,7 @@ HEALTHY = Condition(
     dead=0,
     clusters={"a": WELL, "b": WELL},
     clocks={},
+    own_off_ms=None,
     off=(),
     disks=(Disk("cluster a", 10 << 30, 100 << 30),),
 )
@@ -65,6 +66,14 @@ def test_of_a_healthy_home_there_is_nothing_to_know():
         ({"clusters": cluster(parked_ms=PARKED_MS)}, None),
         ({"clocks": {1: 400_000}}, "the clock of shard 1 is 6.7 min ahead of this machine"),
         ({"off": (Process(7, "host", "feedctl serve", 90_000, 1),)}, "the clock of feedctl serve (pid 7 on host) is"),
+        (
+            {
+                "own_off_ms": -90_000,
+                "off": (Process(7, "host", "feedctl serve", -90_003, 1), Process(8, "host", "feedctl top", -89_900, 1)),
+                "clocks": {1: 400_000},
+            },
+            "this machine's clock is 90 s behind the home's time",  # and that is all: the rest follows from it
+        ),
         ({"disks": (Disk("the queue", 5 << 20, 1 << 40),)}, "the disk of the queue has 5 MiB left"),
         ({"dead": 1}, "there are 1 dead letter"),
     ],
@@ -73,6 +82,13 @@ def test_each_thing_that_an_operator_must_know_has_a_sentence(changes: dict[str,
     found = problems(replace(HEALTHY, **changes), None)
     assert len(found) == (said is not None)
     assert not found or found[0].startswith(said or "")
+
+
+def test_a_process_that_differs_from_a_machine_whose_clock_was_set_is_named_too():
+    off = (Process(7, "host", "feedctl serve", -90_003, 1), Process(8, "host", "feedctl replay", 3_600_000, 1))
+    machine, process = problems(replace(HEALTHY, own_off_ms=-90_000, off=off), None)
+    assert "feedctl clock set" in machine
+    assert process.startswith("the clock of feedctl replay (pid 8 on host) is 60.0 min ahead of the home's time")
 
 
 @pytest.mark.parametrize(

@@ -119,9 +119,24 @@ def test_a_clock_that_steps_while_its_process_runs_is_noticed_at_once(home: Home
     assert clock() == NOW + 20
 
 
+@pytest.mark.parametrize("off_ms", JUMPS)
+def test_a_process_knows_how_far_its_own_clock_is_off_and_notes_nothing_to_say_so(home: Home, off_ms: int) -> None:
+    right, wrong = home.clock(), home.clock(off_ms)
+    assert (right.own_offset_ms(), wrong.own_offset_ms()) == (None, None), "the home has no time yet"
+    right()
+    before = {path: path.stat().st_mtime_ns for path in home.folder.iterdir()}
+    assert (right.own_offset_ms(), wrong.own_offset_ms()) == (None, off_ms)
+    assert {path: path.stat().st_mtime_ns for path in home.folder.iterdir()} == before
+    right.set()
+    assert wrong.own_offset_ms() == off_ms
+    wrong.set()
+    assert wrong.own_offset_ms() is None
+
+
 def test_a_clock_that_is_off_by_less_than_the_bound_is_its_processs_own(home: Home) -> None:
     right, nearly = home.clock(), home.clock(BOUND)
     assert (right(), nearly()) == (NOW, NOW + BOUND)
+    assert nearly.own_offset_ms() is None
     assert right.off() == []
 
 
