@@ -3,10 +3,12 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -163,6 +165,31 @@ def test_a_port_that_is_taken_ends_the_worker_at_once(cli: Cli):
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert f"metrics cannot be served at {address}" in cli("work", "--metrics", address, code=2).stderr
     assert cli.json("status")["worker"] is None
+
+
+@pytest.mark.parametrize("command", [["work"], ["relay"], ["expand"], ["write", "--cluster", "a"]])
+@pytest.mark.parametrize("address", ["65536", "127.0.0.1:99999", "here", ":"])
+def test_what_is_no_port_is_refused_before_the_home_is_looked_at(tmp_path: Path, command: list[str], address: str):
+    said = Cli(tmp_path / "nothing")(*command, "--metrics", address, code=2).stderr
+    assert "'--metrics'" in said
+    assert f"expected HOST:PORT or PORT, such as 127.0.0.1:9464, got '{address}'" in said
+
+
+@pytest.mark.processes
+def test_a_port_that_is_taken_is_named_with_its_key_before_anything_is_done(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.rmtree(filled.home / "data" / "b")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("FEED_METRICS_LISTEN", address)
+        for words in (["rebuild", "--all", "--cluster", "b"], ["repair"]):
+            said = filled.process(*words, code=2).stderr
+            assert f"FEED_METRICS_LISTEN: metrics.listen: metrics cannot be served at {address}" in said
+            assert "another process listens there" in said
+            assert not (filled.home / "data" / "b").exists()
+    filled.process("rebuild", "--all", "--cluster", "b")
+    assert "no difference" in filled("verify").stderr
 
 
 def test_an_address_in_the_configuration_is_checked(cli: Cli, monkeypatch: pytest.MonkeyPatch):

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from feedstore.widecolumn.behind import AHEAD_MS
 from workers.app.checks.facts import HomeFacts
+from workers.app.wiring import other_partitions
 
 FREE_BYTES_MIN: Final = 256 << 20
 """Less room than this on a disk is gone within minutes: compactions and logs alone need as much."""
@@ -132,12 +133,8 @@ def _clock(facts: HomeFacts) -> Iterator[str]:
 
 
 def _queue(facts: HomeFacts) -> Iterator[str]:
-    wanted = facts.config.partitions
-    if facts.partitions and set(facts.partitions) != {wanted}:
-        yield (
-            f"queue.partitions: {wanted}, and the queue has {facts.partitions[0]}: an embedded queue keeps the number"
-            " that it was made with"
-        )
+    if said := other_partitions(facts.config, facts.partitions):
+        yield said
 
 
 def _http(facts: HomeFacts) -> Iterator[str]:
