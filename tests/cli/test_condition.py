@@ -15,12 +15,15 @@ from typing import Any
 
 import pytest
 
+from feedstore.app import config as configuration
 from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
-from workers.app import wiring
+from workers.app import home, wiring
+from workers.app.rebuild import make_anew
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
 from workers.cli.status import workers
 from workers.cli.top import LastLook, rendered
+from workers.cli.work import Stop, recorded_landed, run_until
 
 MINUTE_MS = 60_000
 WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
@@ -161,6 +164,32 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
     idle = replace(rebuilding, worker=None, has_worker=False, quiet=False, groups={**GROUPS, "expander": 3})
     assert not [each for each in problems(idle, None) if "to do for" in each], "that is no age"
     assert "rebuilt" in "\n".join(rendered("home", None, LastLook(0.0, rebuilding)))
+
+
+def test_a_rebuild_that_was_given_up_is_known_though_no_worker_runs():
+    alone = replace(HEALTHY, worker=None, has_worker=False)
+    rebuilding = cluster(watermark_ms=wiring.REBUILDING_MS, behind_ms=10**12)
+    assert problems(replace(alone, clusters=rebuilding), None) == [
+        "cluster b is being rebuilt, and no worker runs in this home"
+    ]
+
+
+def test_a_cluster_that_is_being_rebuilt_is_known_before_its_first_tick(filled: Cli):
+    """As after a rebuild that was killed."""
+    with home.worker_lock(filled.home), filled.ports(feeds=False) as ports:
+        make_anew(
+            ports,
+            configuration.load(filled.home, {}),
+            "b",
+            lambda worker: run_until(recorded_landed(ports, worker), ports, worker, Stop()),
+            lambda _: None,
+        )
+    said = filled("status", code=1).stdout
+    assert "cluster   b: being rebuilt" in said
+    assert "problem   cluster b is being rebuilt, and no worker runs in this home" in said
+    filled.work()
+    assert "problem" not in filled("status").stdout
+    filled("verify")
 
 
 def test_a_problem_is_one_line():

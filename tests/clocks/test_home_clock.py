@@ -1,5 +1,6 @@
 """One time for all processes of a home, whatever the clock of one of them says."""
 
+import os
 import resource
 import shutil
 from dataclasses import dataclass, field, replace
@@ -89,6 +90,21 @@ def test_it_is_named_with_its_offset_and_forgotten_a_minute_after_it_has_ended(
     assert [each.pid for each in right.off()] == [named.pid], "it still runs"
     monkeypatch.setattr(clocks, "_runs", lambda _: False)
     assert right.off() == []
+
+
+def test_another_process_with_the_id_of_one_that_has_ended_is_not_named(home: Home) -> None:
+    """As in a container, whose processes have the same ids after each restart."""
+    right, wrong = home.clock(), home.clock(DAY)
+    right(), wrong()
+    file = home.folder / "clock.json"
+    [noted] = right.off()
+    file.write_text(file.read_text().replace(f'"started":{noted.started}', f'"started":{(noted.started or 0) - 1}'))
+    assert len(right.off()) == 1, "it noted that less than a minute ago"
+    home.passes(clocks.OFF_MS + 1)
+    assert right.off() == []
+    # An earlier program did not note when it began.
+    file.write_text(file.read_text().replace(f',"started":{(noted.started or 0) - 1}', ""))
+    assert [each.pid for each in right.off()] == [os.getpid()]
 
 
 @pytest.mark.parametrize("off_ms", JUMPS)

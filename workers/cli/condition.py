@@ -130,9 +130,12 @@ def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: f
     except UnavailableError as unavailable:
         return ClusterStatus(None, None, f"cluster {name} does not answer: {unavailable}")
     now_ms = ports.clock()
+    watermark = state.watermark
+    if watermark is None and wiring.REBUILDING_MS in state.put_off:  # no tick has come yet
+        watermark = wiring.REBUILDING_MS
     return ClusterStatus(
-        state.watermark,
-        None if state.watermark is None else behind_ms(state.watermark, now_ms),
+        watermark,
+        None if watermark is None else behind_ms(watermark, now_ms),
         error,
         kept_back_by(state),
         {kind: len(since) for kind, since in holds_of(state).items()},
@@ -194,19 +197,21 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
 
 
 def late(condition: Condition, most_ms: int | None) -> list[str]:
-    """A sentence for each cluster that answers, and does not surely have everything of before so long ago."""
+    """A sentence for each cluster that answers, and does not surely have everything of before so long ago.
+
+    If no worker runs, they may rest for as long as there is nothing to do; but one that is being rebuilt is empty.
+    """
     why = "" if condition.has_worker else ", and no worker runs in this home"
-    if most_ms is None and not condition.has_worker:
-        return []  # it may rest for as long as there is nothing to do
+    rests = most_ms is None and not condition.has_worker
     bound_ms = BEHIND_MS if most_ms is None else most_ms
     found: list[str] = []
     for name, state in condition.clusters.items():
         if state.error is not None or (state.behind_ms is not None and state.behind_ms <= bound_ms):
             continue
-        if state.behind_ms is None and most_ms is None:
-            continue
         if state.watermark_ms == wiring.REBUILDING_MS:
             found.append(f"cluster {name} is being rebuilt{why}")
+        elif rests or (state.behind_ms is None and most_ms is None):
+            continue
         elif state.behind_ms is None:
             found.append(f"how far cluster {name} is behind is unknown{why}")
         else:
