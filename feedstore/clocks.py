@@ -40,6 +40,8 @@ OFF_MAX: Final = 100
 
 _WORDS_MAX: Final = 60
 _UPTIME_BYTES: Final = 64
+_START_FIELD: Final = 19
+"""Of /proc/PID/stat, counted from the one that follows the name."""
 
 
 class Moment(NamedTuple):
@@ -55,7 +57,8 @@ class Moment(NamedTuple):
 
 class Process(msgspec.Struct, frozen=True):
     """A process whose clock was off. offset_ms: how far it was ahead of the home's time (behind: less than 0). up_ms:
-    when that was noted last.
+    when that was noted last. started: when the process began, as the kernel counts; None if an earlier program noted
+    it.
     """
 
     pid: int
@@ -63,6 +66,7 @@ class Process(msgspec.Struct, frozen=True):
     program: str
     offset_ms: int
     up_ms: int
+    started: int | None = None
 
 
 class Anchor(msgspec.Struct, frozen=True):
@@ -173,10 +177,22 @@ def program() -> str:
 
 
 def _runs(process: Process) -> bool:
-    """Whether a process of this machine runs. Another one may have its id by now: it is named for no reason then, until
-    it has ended as well.
+    """Whether a process of this machine runs. Another one may have its id by now, as in a container, where each has the
+    same after a restart.
     """
-    return process.host == platform.node() and Path(f"/proc/{process.pid}").exists()
+    if process.host != platform.node():
+        return False
+    started = _started(process.pid)
+    return started is not None and process.started in {None, started}
+
+
+def _started(pid: int) -> int | None:
+    """When a process began, in ticks since the boot; None if there is none."""
+    try:
+        said = Path(f"/proc/{pid}/stat").read_text("utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(said.rpartition(")")[2].split()[_START_FIELD])  # its name may have anything in it
 
 
 # The home
@@ -233,6 +249,16 @@ class HomeClock:
         if anchor is None or anchor.boot != moment.boot:
             return []
         return [each for each in anchor.off if moment.up_ms - each.up_ms <= OFF_MS or _runs(each)]
+
+    def own_offset_ms(self) -> int | None:
+        """How far the clock of this process is ahead of the home's time, if that is more than the bound. It writes
+        nothing. None also if the home has no time of this boot, or it cannot be read.
+        """
+        with self._mutex, contextlib.suppress(OSError):
+            self._read()
+            offset = offset_ms(self._anchor, self._look())
+            return offset if offset is not None and abs(offset) > self._bound_ms else None
+        return None
 
     def set(self) -> Anchor:
         """From now on the home goes by the clock of this process. Raises OSError."""
@@ -295,7 +321,7 @@ class HomeClock:
         if self._noted_up_ms is None:
             _log.error("clock.off", offset_ms=offset)
         self._noted_up_ms = moment.up_ms
-        process = Process(os.getpid(), platform.node(), program(), offset, moment.up_ms)
+        process = Process(os.getpid(), platform.node(), program(), offset, moment.up_ms, _started(os.getpid()))
         with contextlib.suppress(OSError), self._locked():  # who cannot note it has logged it
             self._read()
             if self._anchor is not None:

@@ -6,13 +6,17 @@ from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.app.places import ClusterPlace
 from feedstore.errors import ConfigError
+from feedstore.metering import UNCOUNTED, Meter
 
 if TYPE_CHECKING:
     from feedstore.app.hbase import HBasePlace
 
 
-def place(config: Config, name: str) -> ClusterPlace:
-    """Raises ConfigError where there is no cluster of that name, or its url cannot be read."""
+def place(config: Config, name: str, meter: Meter = UNCOUNTED) -> ClusterPlace:
+    """meter: what is counted of reads of servers.
+
+    Raises ConfigError where there is no cluster of that name, or its url cannot be read.
+    """
     cluster = config.cluster(name)
     # Neither kind of cluster pays for the libraries of the other, in memory above all.
     match cluster.scheme:
@@ -21,18 +25,18 @@ def place(config: Config, name: str) -> ClusterPlace:
 
             return DirectoryPlace(config.path(cluster.url), cluster.name)
         case "hbase":
-            return gateways(cluster)
+            return gateways(cluster, meter)
         case _:
             assert_never(cluster.scheme)
 
 
-def gateways(cluster: configuration.ClusterConfig) -> "HBasePlace":
-    """The place of a cluster in HBase. Raises ConfigError."""
+def gateways(cluster: configuration.ClusterConfig, meter: Meter = UNCOUNTED) -> "HBasePlace":
+    """The place of a cluster in HBase. meter: as of `place`. Raises ConfigError."""
     try:
         from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:
         raise ConfigError(f"cluster {cluster.name} is HBase: install feedstore[hbase]: {error}") from error
     try:
-        return HBasePlace(cluster.url)
+        return HBasePlace(cluster.url, cluster.name, meter)
     except ValueError as error:
         raise ConfigError(f"cluster {cluster.name}: {error}") from error

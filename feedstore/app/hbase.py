@@ -5,6 +5,7 @@ from contextlib import closing
 
 from feedstore.app.places import Prepare, replica
 from feedstore.following import FEEDS
+from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn import Access, Cluster, Table
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema
 from feedstore.widecolumn.hbase.schema import SchemaChanges, TableDifference
@@ -12,11 +13,16 @@ from feedstore.widecolumn.progress import PROGRESS
 
 
 class HBasePlace:
-    """A cluster behind its Thrift gateways. Raises ValueError for a url that cannot be read."""
+    """A cluster behind its Thrift gateways. meter: what is counted of its reads.
 
-    def __init__(self, url: str) -> None:
+    Raises ValueError for a url that cannot be read.
+    """
+
+    def __init__(self, url: str, name: str, meter: Meter = UNCOUNTED) -> None:
         Addresses.parse(url)
         self._url = url
+        self._name = name
+        self._meter = meter
 
     def table(self, name: str) -> str:
         """A table's name as HBase has it, with its namespace."""
@@ -48,7 +54,7 @@ class HBasePlace:
         Raises:
             UnsafeTableError: an UnavailableError; the message names each setting.
         """
-        return HBaseCluster.open(self._url, tables, check=access == "write")
+        return HBaseCluster.open(self._url, tables, check=access == "write", name=self._name, meter=self._meter)
 
     def apply(self, tables: Sequence[Table]) -> SchemaChanges:
         """Makes the tables that are missing, and the trim of those that are there what it must be (`schema.apply`)."""

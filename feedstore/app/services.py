@@ -75,7 +75,7 @@ def open_services(config: Config, meter: Meter = UNCOUNTED, tracer: Tracer = UNT
     clock = clock_of(config)
     with (
         closing(open_follows(config, clock, may_be_away=True, meter=meter, tracer=tracer)) as follows,
-        reading(config, clock, tracer) as replicas,
+        reading(config, clock, tracer, meter) as replicas,
         _services(config, follows, replicas) as services,
     ):
         yield services

@@ -64,14 +64,16 @@ def clock_of(config: Config) -> Callable[[], int]:
 
 
 @contextmanager
-def reading(config: Config, clock: Callable[[], int] | None = None, tracer: Tracer = UNTRACED) -> Iterator[Replicas]:
+def reading(
+    config: Config, clock: Callable[[], int] | None = None, tracer: Tracer = UNTRACED, meter: Meter = UNCOUNTED
+) -> Iterator[Replicas]:
     """The clusters as pages are read from them, the preferred one first. Each is opened when it is first asked, and
-    may be away. clock: as in `open_service`. tracer: of reads. Raises ConfigError.
+    may be away. clock: as in `open_service`. tracer: of reads. meter: as of `place`. Raises ConfigError.
     """
     with ExitStack() as stack:
         replicas: list[Replica] = []
         for cluster in config.clusters:
-            opened = open_cluster(config, cluster.name, "read")
+            opened = open_cluster(config, cluster.name, "read", meter=meter)
             stack.callback(opened.close)
             replicas.append(replica(cluster.name, opened))
         yield stack.enter_context(reading_from(config, replicas, clock or clock_of(config), tracer))
@@ -194,14 +196,16 @@ def create_cluster(config: Config, name: str, prepare: Prepare | None = None) ->
     place(config, name).create(tables(config), prepared)
 
 
-def open_cluster(config: Config, name: str, access: Access, *, feeds: bool = True) -> LazyCluster:
+def open_cluster(
+    config: Config, name: str, access: Access, *, feeds: bool = True, meter: Meter = UNCOUNTED
+) -> LazyCluster:
     """A cluster by name, opened when it is first used. access: `write` owns it; `read` reads while another process
     writes. feeds: whether the feeds are read, or only how far the cluster is: what was written to an embedded table
-    since its last flush is in the memory of everyone who opens it. Raises ConfigError.
+    since its last flush is in the memory of everyone who opens it. meter: as of `place`. Raises ConfigError.
 
     Opening raises DamagedError if the cluster was written under another name.
     """
-    where = place(config, name)
+    where = place(config, name, meter)
     wanted = [table for table in tables(config) if feeds or table.name != FEEDS]
 
     def open_named() -> Cluster:

@@ -6,6 +6,7 @@ A connection has five seconds for its request and its answer; beyond sixteen, ne
 
 import asyncio
 import contextlib
+import errno
 import socket
 import threading
 from collections.abc import Callable
@@ -36,7 +37,8 @@ def listen(address: str) -> socket.socket:
             listener.close()
             raise
     except OSError as error:
-        raise ConfigError(f"metrics cannot be served at {address}: {error.strerror or error}") from error
+        taken = ": another process listens there; end it, or take another port" * (error.errno == errno.EADDRINUSE)
+        raise ConfigError(f"metrics cannot be served at {address}: {error.strerror or error}{taken}") from error
     return listener
 
 

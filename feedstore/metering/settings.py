@@ -1,6 +1,6 @@
 """The section [metrics] of the configuration."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
@@ -8,12 +8,14 @@ from msgspec import Meta
 from feedstore.errors import ConfigError
 from feedstore.validation import words
 
+_ADDRESS: Final = "HOST:PORT or PORT, such as 127.0.0.1:9464"
+
 
 def split(address: str) -> tuple[str, int]:
     """Host and port of HOST:PORT, [IPv6]:PORT or PORT, which is one of this machine's loopback. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ConfigError(f"metrics: expected HOST:PORT or PORT, such as 127.0.0.1:9464, got {address!r}")
+        raise ConfigError(f"expected {_ADDRESS}, got {address!r}")
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
@@ -27,8 +29,9 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Annotated[
             str,
             Meta(
-                pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?[0-9]{1,5}\Z",
-                extra=words("HOST:PORT or PORT, such as 127.0.0.1:9464"),
+                pattern=r"^(([^\s:\[\]]+|\[[0-9A-Fa-f:.]+\])?:)?"
+                r"([0-9]{1,4}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])\Z",
+                extra=words(_ADDRESS),
             ),
         ]
         | None

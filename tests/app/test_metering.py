@@ -3,9 +3,11 @@
 import os
 import threading
 
+import msgspec
 import pytest
 
 from feedstore.metering import CLUSTER, Counting, Counts, Definition
+from feedstore.metering.meter import Sample
 from tests.cli.command import eventually
 from workers.app import metering
 from workers.app.metering import SILENT_S, HeardProcess, MetricsEndpoint, tell
@@ -72,13 +74,24 @@ def test_one_that_is_silent_is_known_no_more(other: Other):
 
 def test_an_endpoint_says_what_all_of_them_count():
     own = Counting(lambda: 0.0)
-    endpoint = MetricsEndpoint(own, "work")
+    endpoint = MetricsEndpoint(None, "work")
     theirs, descriptor = os.pipe()
-    endpoint.hear(HeardProcess(theirs))
+    heard = HeardProcess(theirs)
+    for _ in range(2):
+        endpoint.hear(heard)
+    os.write(descriptor, msgspec.json.encode(Counts([Sample(DONE.name, ("a",), 3)])) + b"\n")
     os.close(descriptor)
-    own.add(DONE, 2, "a")
-    counts = endpoint.counts()
-    assert [each.value for each in counts.counters if each.name == DONE.name] == [2]
+    eventually(lambda: heard.counts().counters, "it is heard")
+
+    def done() -> list[float]:
+        return [each.value for each in endpoint.counts().counters if each.name == DONE.name]
+
+    assert done() == [3], "this process counts nothing yet"
+    with endpoint.of(own):
+        own.add(DONE, 2, "a")
+        counts = endpoint.counts()
+        assert done() == [5]
+    assert done() == [3]
     assert {each.labels for each in counts.gauges if each.name == "feed_process_threads"} == {("work",)}
     endpoint = MetricsEndpoint(Counting(lambda: 0.0), "work")
     names = {each.name for each in endpoint.metrics(without=["feed_process_threads"])}

@@ -98,6 +98,8 @@ def test_bodies(into: type[Any], body: bytes, said: str) -> None:
         ('name = "a"', r'name = "a\n"', rf"clusters[0].name: {NAME}, got 'a\n'"),
         ('name = "a"', 'name = "a"\nzookeeper = "a:1\\n"', "clusters[0].zookeeper: expected HOST:PORT"),
         ("[metrics]", '[metrics]\nlisten = "9464\\n"', "metrics.listen: expected HOST:PORT"),
+        ("[metrics]", '[metrics]\nlisten = "127.0.0.1:65536"', "metrics.listen: expected HOST:PORT"),
+        ("[metrics]", '[metrics]\nlisten = "99999"', "metrics.listen: expected HOST:PORT"),
         ("[metrics]", '[metrics]\nprometheus = "http://a:1\\n"', "metrics.prometheus: expected http://HOST:PORT"),
         ("sample = 0.01", 'endpoint = "http://a:1/x\\n"', "traces.endpoint: expected http://HOST:PORT/PATH"),
         ("sample = 0.01", "sample = 3", "traces.sample: expected a number from 0 to 1, got 3"),

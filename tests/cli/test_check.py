@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from feedstore.app import config as configuration
 from tests.cli.command import Cli
 from workers.app import checks
 from workers.app.checks import facts as gathering
 from workers.app.checks.facts import Room
+from workers.app.wiring import other_partitions
 
 Break = Callable[[Cli, pytest.MonkeyPatch], None]
 
@@ -31,6 +33,17 @@ def _file(old: str, new: str) -> Break:
 
 def _env(name: str, value: str) -> Break:
     return lambda _, patch: patch.setenv(name, value)
+
+
+def _home_time(off_ms: int) -> Break:
+    """The first process after the boot had a clock that was off by so much."""
+
+    def change(cli: Cli, _: pytest.MonkeyPatch) -> None:
+        file = cli.home / "clock.json"
+        anchor = json.loads(file.read_text())
+        file.write_text(json.dumps(anchor | {"booted_ms": anchor["booted_ms"] + off_ms}))
+
+    return change
 
 
 def _without(module: str, name: str, value: str) -> Break:
@@ -225,6 +238,8 @@ WRONG: dict[str, tuple[Break, str, str]] = {
         "clock",
         "this machine's clock is before",
     ),
+    "a home's time that is ahead": (_home_time(3_600_000), "clock", "s behind the home's time"),
+    "a home's time that is behind": (_home_time(-3_600_000), "clock", "s ahead of the home's time"),
     "tokens that are missing": (_env("FEED_HTTP_TOKENS", "tokens.toml"), "http", "make a token"),
     "tokens that everybody may read": (lambda cli, patch: _tokens(cli, patch, mode=0o644), "http", "other users"),
     "tokens that have expired": (lambda cli, patch: _tokens(cli, patch, expires="1ms"), "http", "has expired"),
@@ -277,6 +292,38 @@ def test_a_good_home_says_a_line_for_each_thing_that_was_looked_at(filled: Cli) 
     assert [line[6:20].strip() for line in said] == names
     assert [(answer["check"], answer["ok"]) for answer in answers] == [(name, True) for name in names]
     assert _state(filled.home) == before
+
+
+@pytest.mark.processes
+def test_a_number_of_partitions_that_the_queue_does_not_have_is_logged_where_the_work_begins(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEED_QUEUE_PARTITIONS", "4")
+    said = filled.process("work", "--until-idle").stderr
+    [warned] = [json.loads(line) for line in said.splitlines() if '"queue.partitions_differ"' in line]
+    assert warned["level"] == "warning"
+    assert warned["error"] == (
+        "queue.partitions: 4, and the queue has 1: an embedded queue keeps the number that it was made with: set it to"
+        " 1"
+    )
+    monkeypatch.delenv("FEED_QUEUE_PARTITIONS")
+    assert "partitions" not in filled.process("work", "--until-idle").stderr
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ([4, 4, 4], None),
+        ([], None),
+        ([4, 3, 4], "queue.partitions: 4, and the queue has 3: feedctl topics apply adds partitions"),
+        ([8, 8, 8], "queue.partitions: 4, and the queue has 8: Kafka takes none away: set it to 8"),
+    ],
+)
+def test_how_to_end_another_number_of_partitions_in_kafka_is_said(
+    tmp_path: Path, found: list[int], said: str | None
+) -> None:
+    text = configuration.DEFAULT.replace("embedded:data/queue.db", "kafka://one:9092")
+    assert other_partitions(configuration.parse(tmp_path, text, {"FEED_QUEUE_PARTITIONS": "4"}), found) == said
 
 
 @pytest.mark.processes

@@ -209,3 +209,28 @@ def test_a_clock_that_is_right_is_shown(filled: Cli) -> None:
     assert abs(shown["now_ms"] - wall_ms()) < 60_000
     assert (shown["off"], shown["shards_ahead_ms"]) == ([], {})
     assert filled("clock", "show").stdout.startswith("time ")
+
+
+@pytest.mark.parametrize("off_ms", [-3_600_000, 3_600_000])
+def test_a_home_whose_time_is_wrong_says_so_and_is_set(filled: Cli, off_ms: int) -> None:
+    """As if the first process after the boot had had another clock than this machine has now."""
+    file = filled.home / feedstore_wiring.CLOCK_NAME
+    anchor = json.loads(file.read_text())
+    file.write_text(json.dumps(anchor | {"booted_ms": anchor["booted_ms"] + off_ms}))
+
+    [shown] = [line for line in filled("clock", "show").stdout.splitlines() if line.startswith("off ")]
+    assert f"this machine's clock is 3,600 s {'behind' if off_ms > 0 else 'ahead of'} the home's time" in shown
+    assert filled.hint("clock set") in shown
+    assert "clock show" not in shown
+    assert filled("clock", "show").stdout.count("3,600 s") == 1, "a command that has ended is nothing to mend"
+    said = filled("status", code=1).stdout
+    assert said.count("problem") == 1
+    assert f"problem   {shown.removeprefix('off').strip()}" in said
+    filled("check", code=2)
+
+    filled("clock", "set")
+    assert not [line for line in filled("clock", "show").stdout.splitlines() if line.startswith(("off ", "ahead "))]
+    filled.work()
+    assert "problem" not in filled("status").stdout
+    filled("check")
+    filled("verify")

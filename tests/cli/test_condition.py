@@ -15,13 +15,16 @@ from typing import Any
 
 import pytest
 
+from feedstore.app import config as configuration
 from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.cli.template import run
-from workers.app import wiring
+from workers.app import home, wiring
+from workers.app.rebuild import make_anew
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
 from workers.cli.status import workers
 from workers.cli.top import LastLook, rendered
+from workers.cli.work import Stop, recorded_landed, run_until
 
 MINUTE_MS = 60_000
 WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
@@ -38,6 +41,7 @@ HEALTHY = Condition(
     dead=0,
     clusters={"a": WELL, "b": WELL},
     clocks={},
+    own_off_ms=None,
     off=(),
     disks=(Disk("cluster a", 10 << 30, 100 << 30),),
 )
@@ -66,6 +70,14 @@ def test_of_a_healthy_home_there_is_nothing_to_know():
         ({"clusters": cluster(parked_ms=PARKED_MS)}, None),
         ({"clocks": {1: 400_000}}, "the clock of shard 1 is 6.7 min ahead of this machine"),
         ({"off": (Process(7, "host", "feedctl serve", 90_000, 1),)}, "the clock of feedctl serve (pid 7 on host) is"),
+        (
+            {
+                "own_off_ms": -90_000,
+                "off": (Process(7, "host", "feedctl serve", -90_003, 1), Process(8, "host", "feedctl top", -89_900, 1)),
+                "clocks": {1: 400_000},
+            },
+            "this machine's clock is 90 s behind the home's time",  # and that is all: the rest follows from it
+        ),
         ({"disks": (Disk("the queue", 5 << 20, 1 << 40),)}, "the disk of the queue has 5 MiB left"),
         ({"dead": 1}, "there are 1 dead letter"),
     ],
@@ -74,6 +86,13 @@ def test_each_thing_that_an_operator_must_know_has_a_sentence(changes: dict[str,
     found = problems(replace(HEALTHY, **changes), None)
     assert len(found) == (said is not None)
     assert not found or found[0].startswith(said or "")
+
+
+def test_a_process_that_differs_from_a_machine_whose_clock_was_set_is_named_too():
+    off = (Process(7, "host", "feedctl serve", -90_003, 1), Process(8, "host", "feedctl replay", 3_600_000, 1))
+    machine, process = problems(replace(HEALTHY, own_off_ms=-90_000, off=off), None)
+    assert "feedctl clock set" in machine
+    assert process.startswith("the clock of feedctl replay (pid 8 on host) is 60.0 min ahead of the home's time")
 
 
 @pytest.mark.parametrize(
@@ -146,6 +165,32 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
     idle = replace(rebuilding, worker=None, has_worker=False, quiet=False, groups={**GROUPS, "expander": 3})
     assert not [each for each in problems(idle, None) if "to do for" in each], "that is no age"
     assert "rebuilt" in "\n".join(rendered("home", None, LastLook(0.0, rebuilding)))
+
+
+def test_a_rebuild_that_was_given_up_is_known_though_no_worker_runs():
+    alone = replace(HEALTHY, worker=None, has_worker=False)
+    rebuilding = cluster(watermark_ms=wiring.REBUILDING_MS, behind_ms=10**12)
+    assert problems(replace(alone, clusters=rebuilding), None) == [
+        "cluster b is being rebuilt, and no worker runs in this home"
+    ]
+
+
+def test_a_cluster_that_is_being_rebuilt_is_known_before_its_first_tick(filled: Cli):
+    """As after a rebuild that was killed."""
+    with home.worker_lock(filled.home), filled.ports(feeds=False) as ports:
+        make_anew(
+            ports,
+            configuration.load(filled.home, {}),
+            "b",
+            lambda worker: run_until(recorded_landed(ports, worker), ports, worker, Stop()),
+            lambda _: None,
+        )
+    said = filled("status", code=1).stdout
+    assert "cluster   b: being rebuilt" in said
+    assert "problem   cluster b is being rebuilt, and no worker runs in this home" in said
+    filled.work()
+    assert "problem" not in filled("status").stdout
+    filled("verify")
 
 
 def test_a_problem_is_one_line():

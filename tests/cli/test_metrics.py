@@ -3,17 +3,21 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from feedstore.app import config as configuration
 from tests.cli.command import DEADLINE_S, Cli, eventually, writer_pid
 from tests.http.http_servers import client_of, feedctl_serve
+from workers.app import home
 from workers.app import metrics as every
 from workers.following.canary import PIN
 
@@ -82,12 +86,13 @@ def test_a_worker_says_what_it_and_its_writers_do(cli: Cli):
             if "work" in each.by and served & {each.name, f"{each.name}_count", f"{each.name}_bucket"}
         }
         missing = {each.name for each in every.ALL if "work" in each.by} - told
-        # Nothing has failed yet, and no sweep was due.
+        # Nothing has failed yet, no sweep was due, and no cluster is HBase.
         assert missing <= {
             "feed_loop_away_total",
             "feed_relay_bytes_total",
             "feed_follow_store_failures_total",
             "feed_cluster_failures_total",
+            "feed_cluster_reads_total",
             "feed_sweeps_total",
             "feed_swept_cells_total",
             "feed_sweep_seconds",
@@ -138,11 +143,53 @@ def test_a_server_that_works_says_all_of_it_once(cli: Cli):
         assert value(values_of("\n".join(lines) + "\n"), "feed_loop_running", loop="writer-a") == 1
 
 
+@pytest.mark.processes
+def test_reads_that_were_left_to_gateways_are_counted_unless_that_was_chosen(cli: Cli):
+    file = cli.home / configuration.FILE_NAME
+    nowhere = "hbase://127.0.0.1:1/{}?thrift1=127.0.0.1:1{}"
+    text = file.read_text().replace("rocksdb:data/a", nowhere.format("one", "&reads=gateways"))
+    file.write_text(text.replace("rocksdb:data/b", nowhere.format("two", "")))
+    with home.worker_lock(cli.home), feedctl_serve(cli) as (_, address), client_of(address) as client:
+
+        def reads(by: str, cluster: str) -> float | None:
+            text = client.http.get("/metrics").text
+            return value(values_of(text), "feed_cluster_reads_total", by=by, cluster=cluster)
+
+        eventually(lambda: (reads("gateway", "b") or 0) > 0, "how far the cluster is was asked of its gateways")
+        assert reads("region_server", "b") == 0
+        assert reads("gateway", "a") is reads("region_server", "a") is None
+
+
 def test_a_port_that_is_taken_ends_the_worker_at_once(cli: Cli):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert f"metrics cannot be served at {address}" in cli("work", "--metrics", address, code=2).stderr
     assert cli.json("status")["worker"] is None
+
+
+@pytest.mark.parametrize("command", [["work"], ["relay"], ["expand"], ["write", "--cluster", "a"]])
+@pytest.mark.parametrize("address", ["65536", "127.0.0.1:99999", "here", ":"])
+def test_what_is_no_port_is_refused_before_the_home_is_looked_at(tmp_path: Path, command: list[str], address: str):
+    said = Cli(tmp_path / "nothing")(*command, "--metrics", address, code=2).stderr
+    assert "'--metrics'" in said
+    assert f"expected HOST:PORT or PORT, such as 127.0.0.1:9464, got '{address}'" in said
+
+
+@pytest.mark.processes
+def test_a_port_that_is_taken_is_named_with_its_key_before_anything_is_done(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+):
+    shutil.rmtree(filled.home / "data" / "b")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        monkeypatch.setenv("FEED_METRICS_LISTEN", address)
+        for words in (["rebuild", "--all", "--cluster", "b"], ["repair"]):
+            said = filled.process(*words, code=2).stderr
+            assert f"FEED_METRICS_LISTEN: metrics.listen: metrics cannot be served at {address}" in said
+            assert "another process listens there" in said
+            assert not (filled.home / "data" / "b").exists()
+    filled.process("rebuild", "--all", "--cluster", "b")
+    assert "no difference" in filled("verify").stderr
 
 
 def test_an_address_in_the_configuration_is_checked(cli: Cli, monkeypatch: pytest.MonkeyPatch):

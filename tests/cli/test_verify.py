@@ -11,7 +11,7 @@ import pytest
 from feedstore.following import FEEDS, mutations
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers.following.verify import Finding, Seen, UserRange, Verifier
+from workers.following.verify import Finding, Kind, Seen, UserRange, Verifier
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -102,3 +102,21 @@ def test_readmes_sequence_ends_with_a_clean_verify(empty: Cli) -> None:
     for words in commands:
         done = empty(*words)
     assert "no difference" in done.stderr
+
+
+def test_where_most_feeds_lack_entries_a_rebuild_is_named_once(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A close look at each entry takes hours then, and repair notes each."""
+
+    def missing(cluster: str, users: range, kind: Kind = "missing") -> list[Finding]:
+        return [Finding(user, cluster, kind, pin, 1, 1, b"", "why") for user in users for pin in (1, 2)]
+
+    def look(*_: object) -> Iterator[Seen]:
+        yield Seen(900, 9_000, 800, 900, missing("a", range(1, 401)) + missing("b", range(1, 801)))
+        yield Seen(1_200, 12_000, 801, 1_200, missing("b", range(1_000, 1_001)) + missing("a", range(1_000, 1_150)))
+        yield Seen(1_800, 18_000, 802, 1_800, missing("b", range(1_700, 1_701)))
+        yield Seen(1_900, 18_000, 802, 1_900, missing("a", range(1_800, 2_800), "masked"))
+
+    monkeypatch.setattr(Verifier, "look", look)
+    said = filled("verify", code=1).stderr
+    assert re.findall(r"(\S+) of (\S+) users lack entries in cluster (\w)", said) == [("801", "1,200", "b")]
+    assert filled.hint("rebuild --all --cluster b") in said

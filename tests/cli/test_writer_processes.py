@@ -1,12 +1,17 @@
 """The processes of the writers, by themselves: each test forks in a process that has no threads."""
 
+import os
+import signal
+import subprocess
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from tests.cli.command import COMMAND_S, Cli
+from tests.cli.command import COMMAND_S, Cli, eventually, writer_pid
 from tests.cli.template import run
+from workers.app import home
 
 pytestmark = pytest.mark.processes
 
@@ -233,3 +238,24 @@ def test_a_command_says_that_it_runs_while_its_writers_end(filled: Cli, command:
     process = filled.spawn(*command, program=program)
     _, stderr = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, stderr.decode()
+
+
+def test_one_that_hangs_ends_with_a_worker_that_was_killed(cli: Cli) -> None:
+    """Its step would never end, and it would hold the home and the files of its cluster."""
+
+    def is_free() -> bool:
+        with suppress(home.HomeBusyError), home.worker_lock(cli.home):
+            return True
+        return False
+
+    worker = cli.spawn("work", stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    writer = writer_pid(worker.pid, "b")
+    os.kill(writer, signal.SIGSTOP)
+    try:
+        worker.kill()
+        worker.wait(COMMAND_S)
+        eventually(is_free, "the home is free")
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(writer, signal.SIGKILL)
+    cli.process("work", "--until-idle")

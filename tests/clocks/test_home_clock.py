@@ -1,5 +1,6 @@
 """One time for all processes of a home, whatever the clock of one of them says."""
 
+import os
 import resource
 import shutil
 from dataclasses import dataclass, field, replace
@@ -91,6 +92,21 @@ def test_it_is_named_with_its_offset_and_forgotten_a_minute_after_it_has_ended(
     assert right.off() == []
 
 
+def test_another_process_with_the_id_of_one_that_has_ended_is_not_named(home: Home) -> None:
+    """As in a container, whose processes have the same ids after each restart."""
+    right, wrong = home.clock(), home.clock(DAY)
+    right(), wrong()
+    file = home.folder / "clock.json"
+    [noted] = right.off()
+    file.write_text(file.read_text().replace(f'"started":{noted.started}', f'"started":{(noted.started or 0) - 1}'))
+    assert len(right.off()) == 1, "it noted that less than a minute ago"
+    home.passes(clocks.OFF_MS + 1)
+    assert right.off() == []
+    # An earlier program did not note when it began.
+    file.write_text(file.read_text().replace(f',"started":{(noted.started or 0) - 1}', ""))
+    assert [each.pid for each in right.off()] == [os.getpid()]
+
+
 @pytest.mark.parametrize("off_ms", JUMPS)
 def test_it_is_not_named_any_more_once_its_clock_is_right_again(home: Home, off_ms: int) -> None:
     right = home.clock()
@@ -119,9 +135,24 @@ def test_a_clock_that_steps_while_its_process_runs_is_noticed_at_once(home: Home
     assert clock() == NOW + 20
 
 
+@pytest.mark.parametrize("off_ms", JUMPS)
+def test_a_process_knows_how_far_its_own_clock_is_off_and_notes_nothing_to_say_so(home: Home, off_ms: int) -> None:
+    right, wrong = home.clock(), home.clock(off_ms)
+    assert (right.own_offset_ms(), wrong.own_offset_ms()) == (None, None), "the home has no time yet"
+    right()
+    before = {path: path.stat().st_mtime_ns for path in home.folder.iterdir()}
+    assert (right.own_offset_ms(), wrong.own_offset_ms()) == (None, off_ms)
+    assert {path: path.stat().st_mtime_ns for path in home.folder.iterdir()} == before
+    right.set()
+    assert wrong.own_offset_ms() == off_ms
+    wrong.set()
+    assert wrong.own_offset_ms() is None
+
+
 def test_a_clock_that_is_off_by_less_than_the_bound_is_its_processs_own(home: Home) -> None:
     right, nearly = home.clock(), home.clock(BOUND)
     assert (right(), nearly()) == (NOW, NOW + BOUND)
+    assert nearly.own_offset_ms() is None
     assert right.off() == []
 
 

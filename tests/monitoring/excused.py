@@ -17,6 +17,7 @@ BY_FAULTS: Final = {
     "feed_cluster_failures_total": "cluster-away",
     "feed_cluster_parts_answer": "region-away",
     "feed_cluster_read_p95_seconds": "cluster-away",
+    "feed_cluster_reads_total": "cluster-away",
     "feed_follow_store_away": "database-away",
     "feed_follow_store_failures_total": "database-away",
     "feed_loop_away_total": "broker-away",

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from feedstore.metering import Counting
 from feedstore.widecolumn import Table, UnavailableError
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.direct import (
@@ -72,6 +73,7 @@ class World:
         self.asked: list[Asked] = []
         self.looks = 0
         self.waiting: list[Callable[[], None]] = []
+        self.meter = Counting(lambda: self.now_s)
 
     def connect(self, server: Address, timeout_s: float) -> Any:
         assert timeout_s > 0
@@ -90,7 +92,10 @@ class World:
             return self.now_s
 
         servers = RegionServers(self.connect, 4, clock)
-        return DirectReads("a", TABLE, self.look_up, servers, WITHIN_MS, clock, self.waiting.append)
+        return DirectReads("a", TABLE, self.look_up, servers, WITHIN_MS, clock, self.waiting.append, self.meter)
+
+    def counted(self) -> dict[tuple[str, ...], float]:
+        return {each.labels: each.value for each in self.meter.counts().counters}
 
     def look(self) -> None:
         """The look-up that was begun takes place."""
@@ -274,6 +279,21 @@ def test_a_look_that_cannot_begin_costs_no_read_anything(world: World):
     reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, lambda: world.now_s, refuse)
     assert [reads.cells(ROW), reads.cells(ROW)] == [None, None]
     assert len(refused) == 2, "the next read tries it again"
+
+
+def test_reads_are_counted_by_who_answers_them(world: World):
+    reads = world.reads()
+    assert world.counted() == {("a", "region_server"): 0, ("a", "gateway"): 0}, "the first of each is an increase, too"
+    reads.cells(ROW)
+    world.look()
+    assert world.counted() == {("a", "region_server"): 0, ("a", "gateway"): 1}, "a look is no read"
+    reads.cells(ROW)
+    reads.cells(HIGHER_ROW)
+    world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
+    reads.cells(ROW)
+    reads.cells(ROW)
+    reads.cells(HIGHER_ROW, deadline_s=world.now_s)
+    assert world.counted() == {("a", "region_server"): 2, ("a", "gateway"): 4}
 
 
 def test_a_closed_cluster_is_not_asked(world: World):

@@ -66,19 +66,33 @@ def tell(descriptor: int, counts: Callable[[], Counts]) -> None:
 
 
 class MetricsEndpoint:
-    """The metrics of one worker. program: what its processes are called together."""
+    """The metrics of one worker. program: what its processes are called together. counting: what this process counts;
+    None: nothing yet.
+    """
 
-    def __init__(self, counting: Counting, program: str) -> None:
+    def __init__(self, counting: Counting | None, program: str) -> None:
         self._counting = counting
         self._process = ProcessCounts(program)
         self._heard: list[HeardProcess] = []
 
+    @contextlib.contextmanager
+    def of(self, counting: Counting) -> Iterator[None]:
+        """Until the end of the context it tells these counts as this process's own."""
+        self._counting = counting
+        try:
+            yield
+        finally:
+            self._counting = None
+
     def hear(self, heard: HeardProcess) -> None:
-        """Adds the counts of one more process of it."""
-        self._heard.append(heard)
+        """Adds the counts of one more process of it, unless it is heard already."""
+        if heard not in self._heard:
+            self._heard.append(heard)
 
     def counts(self) -> Counts:
-        return together([self._counting.counts(), self._process.counts(), *(each.counts() for each in self._heard)])
+        counting = self._counting
+        own = [] if counting is None else [counting.counts()]
+        return together([*own, self._process.counts(), *(each.counts() for each in self._heard)])
 
     def metrics(self, without: Iterable[str] = ()) -> "list[Metric]":
         """For the library. without: names of metrics that somebody else tells."""
@@ -94,8 +108,9 @@ def _name(metric: "Metric") -> str:
 
 
 @contextlib.contextmanager
-def serving(config: Config, at: str | None, counting: Counting, program: str) -> Iterator[MetricsEndpoint | None]:
-    """Serves the metrics of a worker as long as it works. at: HOST:PORT; None: as configured, or nowhere.
+def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEndpoint | None]:
+    """Serves the metrics of a worker: what the endpoint is told that it counts. at: HOST:PORT; None: as configured, or
+    nowhere. Call it before anything is done, and after processes were forked: it has a thread.
 
     Raises ConfigError: it cannot listen there, or the library is missing.
     """
@@ -103,13 +118,18 @@ def serving(config: Config, at: str | None, counting: Counting, program: str) ->
     if address is None:
         yield None
         return
+    key = "--metrics" if at else f"{config.sources.blamed('metrics.listen')}: metrics.listen"
     try:
         from feedstore.metering import exposition, server  # noqa: PLC0415 - its library is an extra
     except ImportError as error:
         raise ConfigError(f"to serve metrics, install feedstore[metrics]: {error}") from error
-    endpoint = MetricsEndpoint(counting, program)
+    try:
+        listener = server.listen(address)
+    except ConfigError as error:
+        raise ConfigError(f"{key}: {error}") from error
+    endpoint = MetricsEndpoint(None, program)
     served = server.MetricsServer(
-        server.listen(address), lambda: exposition.rendered(endpoint.metrics()), exposition.MEDIA_TYPE, time.monotonic
+        listener, lambda: exposition.rendered(endpoint.metrics()), exposition.MEDIA_TYPE, time.monotonic
     )
     with contextlib.closing(served):
         served.start()

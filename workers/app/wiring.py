@@ -4,9 +4,11 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, assert_never
+
+import structlog
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
@@ -53,12 +55,14 @@ from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
 from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letters
 from workers.queue.metered import MeteredQueue
-from workers.queue.port import DeadLetters, Malformed, Queue, QueueError, Topic
+from workers.queue.port import DeadLetters, Malformed, Queue, QueueError, QueueUnavailableError, Topic
 from workers.queue.traced import TracedDeadLetters, processing, sending
 
 if TYPE_CHECKING:
     from workers.queue.kafka import KafkaAddress
     from workers.queue.kafka.topics import TopicDefinition
+
+_log = structlog.get_logger()
 
 REBUILDING_MS = 1
 """The watermark of a cluster that is being rebuilt from nothing: nothing is known to have landed."""
@@ -96,7 +100,7 @@ def open_ports(
             dead = TracedDeadLetters(dead, tracer)
         replicas = {}
         for cluster in config.clusters:
-            opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds)
+            opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds, meter=meter)
             stack.callback(opened.close)
             replicas[cluster.name] = replica(cluster.name, opened)
         entering = {cluster.name: _catalog_groups(config, cluster.name) for cluster in config.clusters}
@@ -260,6 +264,29 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
             raise
         except UnavailableError:
             continue
+
+
+def other_partitions(config: Config, found: Iterable[int]) -> str | None:
+    """The fault of a queue whose topics have other numbers of partitions than feed.toml says, and how to end it; None
+    if they have as many. All works with those that are there; a queue that is made again has what feed.toml says.
+    """
+    wanted = config.partitions
+    other = min((count for count in found if count != wanted), default=None)
+    if other is None:
+        return None
+    said = f"queue.partitions: {wanted}, and the queue has {other}"
+    if config.queue_file is not None:
+        return f"{said}: an embedded queue keeps the number that it was made with: set it to {other}"
+    if other < wanted:
+        return f"{said}: feedctl topics apply adds partitions"
+    return f"{said}: Kafka takes none away: set it to {other}"
+
+
+def warn_of_partitions(ports: Ports, config: Config) -> None:
+    """Logs `other_partitions`, if they can be asked for now."""
+    with suppress(QueueUnavailableError):
+        if said := other_partitions(config, map(ports.queue.partitions, topics_of(config))):
+            _log.warning("queue.partitions_differ", error=said)
 
 
 _WRITER_BYTES = 8_000_000

@@ -50,8 +50,9 @@ again."""
 _SAY_S: Final = 2.0
 """How long the end of a writer is waited for before the log says so."""
 _SAID_MAX: Final = 4_000
+_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
-"""Of prctl(2); it takes 15 bytes of a name."""
+"""Of prctl(2). A name may have 15 bytes."""
 _BEGIN, _BEGIN_COUNTED = b"b", b"c"
 """What a process waits for before it opens a store, and before it tells what it counts."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
@@ -235,6 +236,7 @@ def _fork(config: Config, cluster: str, log_level: str, others: Sequence[WriterP
     try:
         while len(pipes) < 3:
             pipes.append(_Pipe(*os.pipe()))
+        parent = os.getpid()
         pid = os.fork()
     except OSError as error:
         for descriptor in (each for pipe in pipes for each in pipe):
@@ -244,6 +246,7 @@ def _fork(config: Config, cluster: str, log_level: str, others: Sequence[WriterP
         ) from error
     word, said, told = pipes
     if pid == 0:
+        _die_with(parent)
         _live(config, cluster, log_level, others, word, said, told)
     for descriptor in (word.read, said.write, told.write):
         os.close(descriptor)
@@ -310,6 +313,17 @@ def _written(config: Config, cluster: str, log_level: str, word: int, told: int)
     except PortError as error:
         return FAILED, str(error)
     return 0, ""
+
+
+def _die_with(parent: int) -> None:
+    """If the parent is killed, this process is, too: one that hangs would keep the home and its cluster's files from
+    the next worker, and nothing is lost by it. Linux does that once the *thread* that forked has ended; it is the only
+    one of the parent, and so lives as long. Other systems do not: there one that hangs stays.
+    """
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had ended before that
+        os._exit(FAILED)
 
 
 def _show_as(name: str) -> None:

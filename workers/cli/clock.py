@@ -5,7 +5,7 @@ import msgspec
 
 from feedstore.app.wiring import home_clock
 from workers.app import clock as clocks
-from workers.cli.condition import clock_off, clocks_ahead_ms
+from workers.cli.condition import clocks_ahead_ms, clocks_off
 from workers.cli.output import ago, emit_json, note, say, when
 from workers.cli.session import Session, json_option, pass_session
 
@@ -33,6 +33,7 @@ def show(session: Session, *, as_json: bool) -> None:
     """
     home = home_clock(session.config)
     anchor = None if home is None else home.anchor()
+    own_off_ms = None if home is None else home.own_offset_ms()
     off = [] if home is None else home.off()
     with session.ports("read", feeds=False) as ports:
         now_ms, ahead = ports.clock(), clocks_ahead_ms(ports)
@@ -53,10 +54,8 @@ def show(session: Session, *, as_json: bool) -> None:
         say("          of this process: it is behind what the home has stamped, and no other has said since the boot")
     else:
         say(f"          as {anchor.program} had it")
-    for each in off:
-        say(f"off       {clock_off(each)}")
-    for shard, ms in ahead.items():
-        say(f"ahead     shard {shard}, by {ago(ms)}: feedctl clock set")
+    for sentence in clocks_off(own_off_ms, off, ahead):
+        say(f"off       {sentence}")
 
 
 @clock.command("set")

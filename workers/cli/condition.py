@@ -14,7 +14,7 @@ from feedstore.clocks import APART_MAX_MS, Process, behind_ms
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.app import until, wiring
-from workers.app.checks.policy import FREE_BYTES_MIN
+from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
 from workers.app.gauges import ahead_ms, holds_of, kept_back_by
 from workers.cli.output import ago, plural
 from workers.following import landed
@@ -28,6 +28,8 @@ BEHIND_MS: Final = 180_000
 """How far behind a cluster may be while a worker runs, if the caller does not say."""
 PARKED_MS: Final = 600_000
 """How long deliveries may be parked."""
+SAME_MS: Final = 5_000
+"""Processes whose clocks differ by less have one clock: that of their machine."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,8 @@ class Condition:
     itself. has_worker: whether some process may be working: on servers `members` says more. groups: what each has
     left to do. members: how many processes read for a group, where the queue knows. done: how far each has come, in
     messages. waits_ms: how long ago the oldest action committed that is not relayed. clocks: by how much the clocks of
-    shards are ahead. off: processes whose clocks are off.
+    shards are ahead. own_off_ms: how far this machine's clock is ahead of the home's time, if that is too far. off:
+    processes whose clocks are off.
     """
 
     worker: int | None
@@ -74,6 +77,7 @@ class Condition:
     dead: int
     clusters: Mapping[str, ClusterStatus]
     clocks: Mapping[int, int]
+    own_off_ms: int | None
     off: Sequence[Process]
     disks: Sequence[Disk]
 
@@ -91,7 +95,7 @@ def look(
     Raises FollowStoreUnavailableError, QueueUnavailableError: a cluster may be away.
     """
     lags = landed.lags(ports)
-    anchor = home_clock(config)
+    home = home_clock(config)
     groups = landed.groups(ports)
     members = {group: ports.queue.members(topic, group) for topic, group in groups}
     return Condition(
@@ -107,7 +111,8 @@ def look(
         dead=ports.dead.count(),
         clusters={name: cluster_state(ports, name, clock, read_s) for name in ports.replicas},
         clocks=clocks_ahead_ms(ports),
-        off=() if anchor is None else anchor.off(),
+        own_off_ms=None if home is None else home.own_offset_ms(),
+        off=() if home is None else home.off(),
         disks=tuple(disks(config)),
     )
 
@@ -124,9 +129,12 @@ def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: f
     except UnavailableError as unavailable:
         return ClusterStatus(None, None, f"cluster {name} does not answer: {unavailable}")
     now_ms = ports.clock()
+    watermark = state.watermark
+    if watermark is None and wiring.REBUILDING_MS in state.put_off:  # no tick has come yet
+        watermark = wiring.REBUILDING_MS
     return ClusterStatus(
-        state.watermark,
-        None if state.watermark is None else behind_ms(state.watermark, now_ms),
+        watermark,
+        None if watermark is None else behind_ms(watermark, now_ms),
         error,
         kept_back_by(state),
         {kind: len(since) for kind, since in holds_of(state).items()},
@@ -181,27 +189,28 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
         *_nothing_reads(condition),
         *late(condition, most_ms),
         *_parked(condition),
-        *(f"the clock of shard {shard} is {ago(ms)} ahead of this machine" for shard, ms in condition.clocks.items()),
-        *map(clock_off, condition.off),
+        *clocks_off(condition.own_off_ms, condition.off, condition.clocks),
         *_full(condition),
         *([f"there are {plural(condition.dead, 'dead letter')}"] if condition.dead else []),
     ]
 
 
 def late(condition: Condition, most_ms: int | None) -> list[str]:
-    """A sentence for each cluster that answers, and does not surely have everything of before so long ago."""
+    """A sentence for each cluster that answers, and does not surely have everything of before so long ago.
+
+    If no worker runs, they may rest for as long as there is nothing to do; but one that is being rebuilt is empty.
+    """
     why = "" if condition.has_worker else ", and no worker runs in this home"
-    if most_ms is None and not condition.has_worker:
-        return []  # it may rest for as long as there is nothing to do
+    rests = most_ms is None and not condition.has_worker
     bound_ms = BEHIND_MS if most_ms is None else most_ms
     found: list[str] = []
     for name, state in condition.clusters.items():
         if state.error is not None or (state.behind_ms is not None and state.behind_ms <= bound_ms):
             continue
-        if state.behind_ms is None and most_ms is None:
-            continue
         if state.watermark_ms == wiring.REBUILDING_MS:
             found.append(f"cluster {name} is being rebuilt{why}")
+        elif rests or (state.behind_ms is None and most_ms is None):
+            continue
         elif state.behind_ms is None:
             found.append(f"how far cluster {name} is behind is unknown{why}")
         else:
@@ -263,10 +272,21 @@ def _full(condition: Condition) -> Iterator[str]:
             yield f"the disk of {disk.store} has {disk.free_bytes >> 20} MiB left: make room before it is full"
 
 
-def clock_off(process: Process) -> str:
+def clocks_off(own_off_ms: int | None, off: Sequence[Process], shards: Mapping[int, int]) -> Iterator[str]:
+    """A sentence for each clock that must be set. own_off_ms: as in `Condition`. shards: by how much they are ahead."""
+    if own_off_ms is None:
+        for shard, ms in shards.items():
+            yield f"the clock of shard {shard} is {ago(ms)} ahead of this machine: set them, then feedctl clock set"
+        yield from map(_clock_off, off)
+    else:  # what else differs from the home's time, and not from this machine's, is mended with it
+        yield machine_off(own_off_ms)
+        yield from (_clock_off(each) for each in off if abs(each.offset_ms - own_off_ms) > SAME_MS)
+
+
+def _clock_off(process: Process) -> str:
     """The fault of a process's clock, and what the process does instead."""
     which = "ahead of" if process.offset_ms > 0 else "behind"
     return (
         f"the clock of {process.program} (pid {process.pid} on {process.host}) is {ago(abs(process.offset_ms))} {which}"
-        " the home's time. It goes by the home's: set its clock (feedctl clock show says more)"
+        " the home's time. It goes by the home's: set its clock"
     )

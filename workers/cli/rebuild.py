@@ -6,8 +6,8 @@ from functools import partial
 import click
 
 from feedstore.widecolumn import UnavailableError
+from workers.app import metering, until
 from workers.app import rebuild as rebuilding
-from workers.app import until
 from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, pass_session
@@ -44,7 +44,12 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     if cluster is not None:
         session.refuse_unknown(cluster)
     try:
-        with stopping() as stop, session.lock(), session.writers() as writers:
+        with (
+            stopping() as stop,
+            session.lock(),
+            session.writers() as writers,
+            metering.serving(session.config, None, "work") as endpoint,
+        ):
             heartbeat()
             with session.ports("read", feeds=False) as ports:
                 names = _named(ports, cluster)
@@ -60,7 +65,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                 else:
                     for name in set(names) - set(lost):
                         _ask(ports, user, name)
-                run_worker(session, ports, writers, stop, partial(recorded_landed, ports))
+                run_worker(session, ports, writers, stop, partial(recorded_landed, ports), endpoint)
         _refuse_left(
             session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
         )

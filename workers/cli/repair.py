@@ -12,8 +12,9 @@ import click
 import msgspec
 
 from feedstore.app.wiring import monotonic_s, wall_ms
-from workers.app import wiring
+from workers.app import metering, wiring
 from workers.app.home import HomeBusyError
+from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, emit_json, heartbeat, note, plural, say
 from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
@@ -207,16 +208,18 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
     """
     with ExitStack() as stack:
         writers: Sequence[WriterProcess] | None = None
+        endpoint: MetricsEndpoint | None = None
         if wiring.is_embedded(session.config):
             with suppress(HomeBusyError):
                 stack.enter_context(session.lock())
                 writers = stack.enter_context(session.writers())
+                endpoint = stack.enter_context(metering.serving(session.config, None, "work"))
         heartbeat()
         ports = stack.enter_context(session.ports("read"))
         progress = ProgressLine("repair")
         _refuse_damaged(ports)
         if writers is not None:
-            yield ports, partial(_work, session, writers)
+            yield ports, partial(_work, session, writers, endpoint)
             return
 
         def wait() -> None:
@@ -235,9 +238,9 @@ def _refuse_damaged(ports: Ports) -> None:
             raise CommandRefusedError(wrong.message)
 
 
-def _work(session: Session, writers: Sequence[WriterProcess]) -> None:
+def _work(session: Session, writers: Sequence[WriterProcess], endpoint: MetricsEndpoint | None) -> None:
     with stopping() as stop, session.ports("read", feeds=False) as ports:
-        run_worker(session, ports, writers, stop, partial(recorded_landed, ports))
+        run_worker(session, ports, writers, stop, partial(recorded_landed, ports), endpoint)
 
 
 @contextmanager

@@ -123,6 +123,7 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
     """The caller holds the home. ports: as its owner. lock: the home's."""
     with services_on(config, ports.follows, ports.replicas.values(), ports.clock, ports.tracer) as services:
         wiring.refuse_unsafe(ports, config, ports.replicas)
+        wiring.warn_of_partitions(ports, config)
         queues = OpenQueues(ports)
         with _serving(config, services, queues, listener, ports.meter, ports.tracer, owns_clusters=True) as server:
             ended = _Ended(server, stop, config.http.drain_ms / 1_000)

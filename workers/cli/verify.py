@@ -4,6 +4,7 @@ import math
 import random
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 import click
@@ -163,17 +164,41 @@ def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
         sys.exit(REFUSED)
 
 
+MANY_USERS = 1_000
+"""After so many users it is said if most of them lack entries in a cluster."""
+
+
 class Total:
-    """The counts of a look so far. up_to: all users up to this one are done."""
+    """The counts of a look so far. up_to: all users up to this one are done. lacking: how many of them lack entries in
+    each cluster.
+    """
 
     def __init__(self, after_user: int = 0) -> None:
         self.users = self.entries = self.suspects = self.differences = 0
         self.up_to = after_user
+        self.lacking: Counter[str] = Counter()
+        self._told: set[str] = set()
 
     def add(self, seen: Seen) -> None:
         self.users, self.entries, self.suspects = seen.users, seen.entries, seen.suspects
         self.differences += len(seen.findings)
         self.up_to = max(self.up_to, seen.up_to)
+        # All findings about a user come together.
+        self.lacking.update(
+            cluster for cluster, _ in {(f.cluster, f.user) for f in seen.findings if f.kind == "missing"}
+        )
+
+    def newly_lost(self) -> list[str]:
+        """The clusters in which most feeds lack entries, each once: looking at each entry takes long, and a rebuild
+        does not look.
+        """
+        lost = [
+            name
+            for name, lacking in self.lacking.items()
+            if self.users >= MANY_USERS and 2 * lacking > self.users and name not in self._told
+        ]
+        self._told.update(lost)
+        return lost
 
 
 def found(
@@ -190,9 +215,15 @@ def found(
         yield from seen.findings
         # Only now: what was not told yet is to be found again.
         total.add(seen)
+        for name in total.newly_lost():
+            note(
+                f"{total.lacking[name]:,} of {total.users:,} users lack entries in cluster {name}: to refill all feeds"
+                f" there without a look at each, end this (Ctrl-C), and: feedctl rebuild --all --cluster {name}"
+            )
         if progress.due():
             rate = total.entries / max(0.001, progress.elapsed_s())
-            progress.show(f"{total.users:,} users, {total.entries:,} entries, {rate:,.0f} a second")
+            counts = f"{total.users:,} users, {total.entries:,} entries, {rate:,.0f} a second"
+            progress.show(f"{counts}, {plural(total.differences, 'difference')}")
     progress.clear()
 
 

@@ -14,7 +14,9 @@ import click
 from feedstore.errors import ConfigError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Program
+from feedstore.metering.settings import split
 from workers.app import memory_tuning, metering, until, wiring
+from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine
 from workers.cli.session import DURATION, Session, StoppedError, TryLaterError, pass_session
@@ -24,8 +26,22 @@ from workers.following.ports import Ports
 from workers.pipeline.runtime import Loop, Worker
 from workers.queue.port import QueueUnavailableError
 
+
+def _address(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
+    try:
+        if given is not None:
+            split(given)
+    except ConfigError as error:
+        raise click.BadParameter(str(error)) from error
+    return given
+
+
 metrics_option = click.option(
-    "--metrics", "metrics_at", metavar="HOST:PORT", help="Serve metrics there; feed.toml: metrics.listen."
+    "--metrics",
+    "metrics_at",
+    metavar="HOST:PORT",
+    callback=_address,
+    help="Serve metrics there; feed.toml: metrics.listen.",
 )
 
 
@@ -69,10 +85,11 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
         stopping() as stop,
         session.lock(),
         session.writers() as writers,
+        metering.serving(session.config, metrics_at, "work") as endpoint,
         session.working_ports("read", "work", feeds=feeds) as ports,
     ):
         ends = partial(all_idle, session, ports, away_s=wait_ms / 1_000) if until_idle else None
-        run_worker(session, ports, writers, stop, ends, metrics_at)
+        run_worker(session, ports, writers, stop, ends, endpoint)
 
 
 class Stop(Event):
@@ -103,12 +120,12 @@ def run_worker(
     writers: Sequence[WriterProcess],
     stop: Stop,
     ends: Ends | None,
-    metrics_at: str | None = None,
+    endpoint: MetricsEndpoint | None,
 ) -> None:
     """Works until `stop` is set or what `ends` makes says so; the writers in processes of their own, which work on.
 
-    ports: opened for reading, as the writers own the clusters. metrics_at: where metrics are served; None: where the
-    configuration says.
+    ports: opened for reading, as the writers own the clusters. endpoint: tells what all of them count; None: it is not
+    wanted.
 
     Raises:
         TryLaterError, StoppedError: with `ends`, it was stopped before that.
@@ -118,7 +135,8 @@ def run_worker(
     memory_tuning.relax()
     config = session.config
     wiring.refuse_unsafe(ports, config)
-    with metering.serving(config, metrics_at, ports.meter, "work") as endpoint:
+    wiring.warn_of_partitions(ports, config)
+    with contextlib.nullcontext() if endpoint is None else endpoint.of(ports.meter):
         for writer in writers:
             writer.begin(counted=endpoint is not None)
             if endpoint is not None and writer.heard is not None:
@@ -284,10 +302,12 @@ def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: P
     memory_tuning.share_heap()
     with (
         stopping() as stop,
+        metering.serving(session.config, metrics_at, program) as endpoint,
         session.working_ports("write", program) as ports,
-        metering.serving(session.config, metrics_at, ports.meter, program),
+        contextlib.nullcontext() if endpoint is None else endpoint.of(ports.meter),
     ):
         worker = Worker(loops(ports), ports.meter)
+        wiring.warn_of_partitions(ports, session.config)
         every = worker.running()
         worker.run(lambda: stop.is_set() or worker.running() != every)
 

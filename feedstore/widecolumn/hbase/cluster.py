@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from feedstore.background import on_a_thread
+from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn.hbase import regions, regionserver, thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
@@ -25,7 +26,7 @@ _REGIONS_AT_ONCE: Final = 1_000
 class HBaseCluster:
     """The tables of one cluster, on connections that they share. Build it with `open`. Thread-safe."""
 
-    def __init__(self, addresses: Addresses, tables: Sequence[Table]) -> None:
+    def __init__(self, addresses: Addresses, tables: Sequence[Table], name: str, meter: Meter) -> None:
         size, connect_s = addresses.connections, addresses.connect_ms / 1_000
         self._thrift2 = Gateways(
             addresses.thrift2,
@@ -54,14 +55,17 @@ class HBaseCluster:
                 self._thrift2,
                 self._thrift1,
                 self._parallel,
-                self._direct(table) if addresses.reads == "direct" else None,
+                self._direct(table, name, meter) if addresses.reads == "direct" else None,
             )
             for table in tables
         }
 
     @classmethod
-    def open(cls, url: str, tables: Sequence[Table], *, check: bool) -> Self:
+    def open(
+        cls, url: str, tables: Sequence[Table], *, check: bool, name: str | None = None, meter: Meter = UNCOUNTED
+    ) -> Self:
         """check: look at the tables' definitions first (two round trips a table). A writer must; a reader need not.
+        name: of the cluster, for the log and the meter; None: its first gateway. meter: what is counted of reads.
 
         Raises:
             ValueError: the url, or two tables of one name.
@@ -70,7 +74,8 @@ class HBaseCluster:
         """
         if len({table.name for table in tables}) != len(tables):
             raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
-        cluster = cls(Addresses.parse(url), tables)
+        addresses = Addresses.parse(url)
+        cluster = cls(addresses, tables, name or str(addresses.thrift2[0]), meter)
         if check:
             try:
                 refuse_unsafe(cluster.administration, [definition(table) for table in tables])
@@ -110,11 +115,10 @@ class HBaseCluster:
         self._thrift2.close()
         self._thrift1.close()
 
-    def _direct(self, table: Table) -> DirectReads:
+    def _direct(self, table: Table, name: str, meter: Meter) -> DirectReads:
         look_up, within_ms = partial(self.regions, table.name), self._addresses.read_ms
-        cluster = str(self._addresses.thrift2[0])
         background = on_a_thread("hbase-regions")
-        return DirectReads(cluster, table, look_up, self._servers, within_ms, time.monotonic, background)
+        return DirectReads(name, table, look_up, self._servers, within_ms, time.monotonic, background, meter)
 
 
 def _scanned(to: thrift2.Thrift2Connection, scan: Any) -> Any:

@@ -15,6 +15,8 @@ from typing import Final
 import structlog
 
 from feedstore.background import Background, BackgroundLook
+from feedstore.metering import UNCOUNTED, Meter
+from feedstore.widecolumn import metrics
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import Gateways, WillNotError
 from feedstore.widecolumn.hbase.regions import TableRegion
@@ -71,7 +73,7 @@ class RegionServers:
 class DirectReads:
     """Those of one table. Thread-safe.
 
-    cluster: names it in the log. look_up: the regions of the table, in the order of their rows; raises
+    cluster: names it in the log and to the meter. look_up: the regions of the table, in the order of their rows; raises
     UnavailableError. within_ms: how long a read may take, if its caller does not say. background: runs a look-up
     elsewhere.
     """
@@ -85,7 +87,9 @@ class DirectReads:
         within_ms: int,
         clock: Callable[[], float],
         background: Background,
+        meter: Meter = UNCOUNTED,
     ) -> None:
+        self._cluster = cluster
         self._table = table
         self._log = _log.bind(cluster=cluster, table=table.name)
         self._look_up = look_up
@@ -96,11 +100,21 @@ class DirectReads:
         self._regions: list[TableRegion] = []
         self._wait_s = LOOK_S
         self._look_again_s = -math.inf
+        self._meter = meter
+        for by in metrics.READS.labels[1].values:  # from the beginning: the first of a kind is an increase, too
+            meter.add(metrics.READS, 0, cluster, by)
 
     def cells(
         self, row: bytes, after: bytes | None = None, limit: int | None = None, deadline_s: float | None = None
     ) -> list[tuple[bytes, int]] | None:
         """As `WideColumnStore.read`, with the timestamp of each column. None: the gateways must be asked."""
+        found = self._found(row, after, limit, deadline_s)
+        self._meter.add(metrics.READS, 1, self._cluster, "gateway" if found is None else "region_server")
+        return found
+
+    def _found(
+        self, row: bytes, after: bytes | None, limit: int | None, deadline_s: float | None
+    ) -> list[tuple[bytes, int]] | None:
         regions = self._regions
         at = bisect_right(regions, row, key=_start) - 1
         region = regions[at] if at >= 0 else None

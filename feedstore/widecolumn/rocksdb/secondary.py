@@ -1,9 +1,6 @@
 """Reading a RocksDB that another process owns."""
 
 import os
-import shutil
-import tempfile
-import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +8,7 @@ from pathlib import Path
 from feedstore.widecolumn.port import DamagedError, UnavailableError
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.files import Files, Layout
+from feedstore.widecolumn.rocksdb.scratch import Scratch
 
 _ATTEMPTS_MAX = 10
 _MANIFEST, _LOG, _TABLE = "MANIFEST-", ".log", ".sst"
@@ -40,8 +38,7 @@ class Secondary:
         """The manifests, with their sizes, that the files were opened on."""
         self._read: set[tuple[str, int]] = set()
         """The owner's logs, with their sizes, as they were before the last catching up."""
-        self._own_logs = Path(tempfile.mkdtemp(prefix="feedstore-secondary-"))
-        self._remove_own_logs = weakref.finalize(self, shutil.rmtree, self._own_logs, ignore_errors=True)
+        self._own_logs = Scratch()
 
     def catch_up(self) -> Files:
         """All that the owner has written by now.
@@ -56,10 +53,9 @@ class Secondary:
             try:
                 if self._files is None or self._seen != manifests:
                     self._close_files()
-                    # Something may clean the directory of temporary files.
-                    self._own_logs.mkdir(mode=0o700, exist_ok=True)
-                    self._live = rocksdb_files.live_files(self._path, self._layout, self._own_logs)
-                    self._files = rocksdb_files.open_beside(self._path, self._layout, self._own_logs)
+                    own_logs = self._own_logs.there()
+                    self._live = rocksdb_files.live_files(self._path, self._layout, own_logs)
+                    self._files = rocksdb_files.open_beside(self._path, self._layout, own_logs)
                 else:
                     self._refuse_missing(there)
                     if self._read == logs and manifests:
@@ -77,7 +73,7 @@ class Secondary:
 
     def close(self) -> None:
         self._close_files()
-        self._remove_own_logs()
+        self._own_logs.remove()
 
     def _refuse_missing(self, there: Mapping[str, int]) -> None:
         """Raises DamagedError if a file of the version that is open is gone or has another size."""

@@ -57,7 +57,8 @@ class Room:
 class HomeFacts:
     """located: resolved, so that two names of one place are equal. failed: what a start-up path refuses, by its check.
     partitions: of the topics of an embedded queue that is there. clocks_ms: the times of the shards. newest_ms: when
-    the youngest file of the home was written. open_files_max: None if there is no bound.
+    the youngest file of the home was written. off_ms: how far this machine's clock is ahead of the home's time, if that
+    is too far. open_files_max: None if there is no bound.
     """
 
     config: Config
@@ -70,6 +71,7 @@ class HomeFacts:
     partitions: tuple[int, ...]
     clocks_ms: tuple[int, ...]
     newest_ms: int
+    off_ms: int | None
     open_files_max: int | None
     tokens: tuple[IssuedToken, ...]
     missing_http: tuple[str, ...]
@@ -112,6 +114,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         partitions=tuple(partitions),
         clocks_ms=tuple(clocks_ms),
         newest_ms=max((_modified_ms(entry.path) for entry in entries), default=0),
+        off_ms=None if (clock := feedstore_wiring.home_clock(config)) is None else clock.own_offset_ms(),
         open_files_max=None if hard == resource.RLIM_INFINITY else hard,
         tokens=tuple(found_tokens),
         missing_http=tuple(name for name in _HTTP_LIBRARIES if find_spec(name) is None),

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from feedstore.clocks import APART_MAX_MS
 from workers.app.checks.facts import HomeFacts
+from workers.app.wiring import other_partitions
 
 FREE_BYTES_MIN: Final = 256 << 20
 """Less room than this on a disk is gone within minutes: compactions and logs alone need as much."""
@@ -16,6 +17,16 @@ TICK_MS_MAX: Final = 10_000
 """Readers call a cluster late that is 30 s behind; watermarks move with the ticks."""
 DELIVERY_AGE_MS_MIN: Final = 60_000
 _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
+
+
+def machine_off(offset_ms: int) -> str:
+    """The fault of a machine whose clock is not the home's time, and how to end it. offset_ms: how far it is ahead."""
+    which = "ahead of" if offset_ms > 0 else "behind"
+    return (
+        f"this machine's clock is {abs(offset_ms) / 1_000:,.0f} s {which} the home's time, by which all processes of"
+        " the home go. Look at it (date): if it is wrong, set it; if it is right, stop the worker, and then:"
+        " feedctl clock set"
+    )
 
 
 class CheckFinding(NamedTuple):
@@ -117,15 +128,13 @@ def _clock(facts: HomeFacts) -> Iterator[str]:
             return  # the files of that time are as far ahead
     if facts.newest_ms > facts.now_ms + APART_MAX_MS:
         yield "this machine's clock is before the time at which files of the home were written: set the clock"
+    elif facts.off_ms is not None:
+        yield machine_off(facts.off_ms)
 
 
 def _queue(facts: HomeFacts) -> Iterator[str]:
-    wanted = facts.config.partitions
-    if facts.partitions and set(facts.partitions) != {wanted}:
-        yield (
-            f"queue.partitions: {wanted}, and the queue has {facts.partitions[0]}: an embedded queue keeps the number"
-            " that it was made with"
-        )
+    if said := other_partitions(facts.config, facts.partitions):
+        yield said
 
 
 def _http(facts: HomeFacts) -> Iterator[str]:
@@ -162,7 +171,7 @@ CHECKS: Final = (
     Check("follow store", _nothing, lambda facts: _counted(len(facts.config.shards), "shard")),
     Check("queue", _queue, lambda facts: f"{_counted(facts.config.partitions, 'partition')} a topic"),
     Check("clusters", _nothing, lambda facts: ", ".join(each.name for each in facts.config.clusters)),
-    Check("clock", _clock, lambda facts: f"that of {_counted(len(facts.clocks_ms), 'shard')} and of the home's files"),
+    Check("clock", _clock, lambda facts: f"that of the home, {_counted(len(facts.clocks_ms), 'shard')} and the files"),
     Check(
         "http",
         _http,

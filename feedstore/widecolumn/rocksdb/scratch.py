@@ -1,0 +1,92 @@
+"""Directories of temporary files that do not stay when their process was killed."""
+
+import fcntl
+import os
+import shutil
+import tempfile
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+PREFIX: Final = "feedstore-secondary-"
+LEFT_MAX: Final = 100
+"""So many that others have left are removed at once, at most: the first reader after a long time is not kept."""
+_ATTEMPTS_MAX: Final = 3
+
+
+class Scratch:
+    """A directory of this process, and of those that it forks while it is there. Not thread-safe.
+
+    It is locked, which ends with the process, whatever ends it; and the lock is the kernel's, so that processes which
+    see other process ids see it too, as in containers with one /tmp. Each new one removes those of this user that no
+    process holds. One of an earlier program, which held none, may be in use: its process makes it again, as it does if
+    anything else cleans the directory of temporary files.
+    """
+
+    def __init__(self) -> None:
+        _remove_left()
+        self._make()
+
+    def there(self) -> Path:
+        """The directory, empty when it is new. It is another one if something has cleaned it away."""
+        if not _is_at(self._path, self._held):
+            self.remove()
+            self._make()
+        return self._path
+
+    def _make(self) -> None:
+        self._path, self._held = _new()
+        self.remove = weakref.finalize(self, _remove, self._path, self._held)
+
+
+def _new() -> tuple[Path, int | None]:
+    """A directory, and the descriptor that holds its lock; None where files cannot be locked."""
+    for _ in range(_ATTEMPTS_MAX):
+        path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        if (held := _lock(path)) is not None:
+            return path, held
+        # Another process may have taken it for one that was left: it removes it.
+    return Path(tempfile.mkdtemp(prefix=PREFIX)), None
+
+
+def _remove_left() -> None:
+    removed = 0
+    with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
+        for entry in entries:
+            if entry.name.startswith(PREFIX) and (held := _lock(Path(entry.path))) is not None:
+                _remove(Path(entry.path), held)
+                removed += 1
+                if removed == LEFT_MAX:
+                    return
+
+
+def _lock(path: Path) -> int | None:
+    """Holds a directory of this user, until the descriptor is closed; None if another holds it, or it is none."""
+    try:
+        held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    with suppress(OSError):
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(held).st_uid == os.geteuid() and _is_at(path, held):
+            return held
+    os.close(held)
+    return None
+
+
+def _is_at(path: Path, held: int | None) -> bool:
+    """Whether the directory that is held is still at its path."""
+    if held is None:
+        return path.is_dir()
+    try:
+        return os.path.samestat(path.stat(), os.fstat(held))
+    except OSError:
+        return False
+
+
+def _remove(path: Path, held: int | None) -> None:
+    if held is None or _is_at(path, held):
+        shutil.rmtree(path, ignore_errors=True)
+    if held is not None:
+        os.close(held)
