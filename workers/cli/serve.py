@@ -27,7 +27,6 @@ from feedstore.metering import Counting, definitions_of
 from feedstore.tracing import Tracer
 from workers.app import home, logs, memory_tuning, metering, targets, wiring
 from workers.app.home import HomeBusyError
-from workers.app.plots import PLOTS
 from workers.app.queue_status import LazyQueues, OpenQueues
 from workers.cli.output import note, say
 from workers.cli.session import Session, pass_session
@@ -210,6 +209,7 @@ def _serving(
 ) -> Iterator["HttpServer"]:
     """A server that runs, and has said where. meter: what is counted next to the requests."""
     from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
+    from workers.app.plots import PLOTS  # noqa: PLC0415 - the same
 
     with ExitStack() as stack:
         posting = _posting(config, stack)
