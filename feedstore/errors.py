@@ -18,8 +18,9 @@ class NeverError(PortError):
 
 
 class MisconfiguredError(PortError):
-    """Not until an operator has changed a setting, which the message names. A process that meets this when it starts
-    should end.
+    """Not until an operator has changed something, which the message names: a setting, or a store that is lost, damaged
+    or of another version. A process that meets this when it starts should end. One that runs tries again, as after a
+    NotNowError, if it is one as well.
     """
 
 

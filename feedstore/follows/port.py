@@ -48,17 +48,21 @@ class ClockStepError(FollowStoreUnavailableError):
         self.offset_ms = offset_ms
 
 
+class WrongStoreError(FollowStoreUnavailableError, MisconfiguredError):
+    """A database is missing, is another shard, or has the tables of a later version."""
+
+
 class OutdatedStoreError(FollowStoreUnavailableError, MisconfiguredError):
     """A database has the tables of an earlier version: migrate them."""
 
 
 def refuse_version(where: object, version: int, latest: int) -> None:
-    """Raises FollowStoreUnavailableError unless the tables of a database are of this program's version."""
+    """Raises OutdatedStoreError, WrongStoreError unless the tables of a database are of this program's version."""
     said = f"{where}: its tables have version {version}, this program needs {latest}"
     if version < latest:
         raise OutdatedStoreError(f"{said}: migrate it")
     if version > latest:
-        raise FollowStoreUnavailableError(f"{said}: update the program")
+        raise WrongStoreError(f"{said}: update the program")
 
 
 class ActionRefusedError(FollowStoreError, NeverError):

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple
 from feedstore.domain import RESERVED_FROM
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
-from feedstore.follows.port import Backlog, FollowStore, FollowStoreUnavailableError, RecordCounts, refuse_version
+from feedstore.follows.port import Backlog, FollowStore, RecordCounts, WrongStoreError, refuse_version
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -105,7 +105,7 @@ def stamped_ms(paths: Sequence[Path]) -> int:
 
 def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteShard":
     if missing([path]):
-        raise FollowStoreUnavailableError(
+        raise WrongStoreError(
             f"{path}: no such file: bring the store back from a copy; only if it is a new one: feedctl schema apply"
         )
     file = SqliteFile(path, USE)
@@ -137,7 +137,7 @@ class _Identity:
     def check(self, connection: sqlite3.Connection) -> None:
         stored = connection.execute("SELECT shard, shards FROM shard_state").fetchone()
         if stored != self._mine:
-            raise FollowStoreUnavailableError(
+            raise WrongStoreError(
                 f"{self._path}: it is {_shard_name(stored)}, and was opened as {_shard_name(self._mine)}"
             )
 

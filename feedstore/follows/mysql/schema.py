@@ -12,7 +12,7 @@ import pymysql
 
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.follows.mysql.servers import MySQLServer
-from feedstore.follows.port import FollowStoreUnavailableError, refuse_version
+from feedstore.follows.port import FollowStoreUnavailableError, WrongStoreError, refuse_version
 
 LOCK_WAIT_S: Final = 15
 """How long a runner waits for another one."""
@@ -77,9 +77,7 @@ def check(connection: MySQLConnection, server: MySQLServer, shard: int, shards: 
     rows = connection.rows("SELECT shard, shards FROM shard_state WHERE only_row = 1")
     found = rows[0] if rows else None
     if found != (shard, shards):
-        raise FollowStoreUnavailableError(
-            f"{server}: it is {_shard_name(found)}, and was opened as {_shard_name((shard, shards))}"
-        )
+        raise WrongStoreError(f"{server}: it is {_shard_name(found)}, and was opened as {_shard_name((shard, shards))}")
 
 
 def _shard_name(shard: tuple[int, ...] | None) -> str:
@@ -111,7 +109,7 @@ def _locked(connection: MySQLConnection, server: MySQLServer) -> None:
 def _migrate(connection: MySQLConnection, server: MySQLServer) -> None:
     stored, latest = _version(connection), migrations()[-1][0]
     if stored > latest:
-        raise FollowStoreUnavailableError(f"{server}: it has version {stored}, this program knows {latest}")
+        raise WrongStoreError(f"{server}: it has version {stored}, this program knows {latest}")
     for version, script in migrations():
         if version > stored:
             connection.run([script.rstrip().removesuffix(";")])
