@@ -110,7 +110,8 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
             try:
                 lock = stack.enter_context(home.worker_lock(config.home))
             except HomeBusyError as error:
-                note(f"{error}: that worker does the work, and this process only serves")
+                held = home.held(config.home, error.pid)
+                note(f"{held}: that worker does the work, and this process only serves")
             else:
                 ports = stack.enter_context(closing(wiring.open_ports(config, "write", alone=True, tracer=tracer)))
                 _serve_and_work(config, ports, lock, listener, stop)
