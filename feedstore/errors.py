@@ -26,3 +26,12 @@ class MisconfiguredError(PortError):
 
 class ConfigError(MisconfiguredError):
     """The configuration cannot be used; the message names the file, the key and what was expected."""
+
+
+class MissingExtraError(ConfigError):
+    """What is asked for needs libraries that are not installed. wants: who needs them, and for what. extra: of
+    `pyproject.toml`, where they are. The package is in no index: its name there would be somebody else's.
+    """
+
+    def __init__(self, wants: str, extra: str, error: ImportError) -> None:
+        super().__init__(f"{wants}: in the checkout of feedstore, pip install --editable '.[{extra}]' ({error})")

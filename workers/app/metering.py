@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from feedstore.app.config import Config
-from feedstore.errors import ConfigError
+from feedstore.errors import MissingExtraError
 from feedstore.metering import Counting, Counts
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
@@ -106,7 +106,7 @@ def serving(config: Config, at: str | None, counting: Counting, program: str) ->
     try:
         from feedstore.metering import exposition, server  # noqa: PLC0415 - its library is an extra
     except ImportError as error:
-        raise ConfigError(f"to serve metrics, install feedstore[metrics]: {error}") from error
+        raise MissingExtraError("to serve metrics", "metrics", error) from error
     endpoint = MetricsEndpoint(counting, program)
     served = server.MetricsServer(
         server.listen(address), lambda: exposition.rendered(endpoint.metrics()), exposition.MEDIA_TYPE, time.monotonic

@@ -20,7 +20,7 @@ from feedstore.app.services import Services, open_services, services_on
 from feedstore.app.tracing import tracing
 from feedstore.app.wiring import clock_of
 from feedstore.catalog.settings import PINS, posted
-from feedstore.errors import ConfigError, PortError
+from feedstore.errors import ConfigError, MissingExtraError, PortError
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
 from feedstore.metering import Counting, definitions_of
@@ -86,7 +86,7 @@ def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
     try:
         from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:
-        raise ConfigError(f"to serve HTTP, install feedstore[http]: {error}") from error
+        raise MissingExtraError("to serve HTTP", "http", error) from error
     return closing(http_wiring.listen(config, host, port))
 
 
