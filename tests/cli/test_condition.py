@@ -66,6 +66,11 @@ def test_of_a_healthy_home_there_is_nothing_to_know():
         ({"clocks": {1: 400_000}}, "the clock of shard 1 is 6.7 min ahead of this machine"),
         ({"off": (Process(7, "host", "feedctl serve", 90_000, 1),)}, "the clock of feedctl serve (pid 7 on host) is"),
         ({"disks": (Disk("the queue", 5 << 20, 1 << 40),)}, "the disk of the queue has 5 MiB left"),
+        (
+            {"disks": (Disk("cluster a", 4_096, 1 << 40, ("cluster b", "the follow store")),)},
+            "the disk of cluster a, cluster b, the follow store is full: actions are refused until there is room",
+        ),
+        ({"disks": (Disk("cluster b", 0, 1 << 40),)}, "the disk of cluster b is full: nothing lands there until"),
         ({"dead": 1}, "there are 1 dead letter"),
     ],
 )

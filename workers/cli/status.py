@@ -60,7 +60,10 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
                 "clocks_ahead_ms": {str(shard): ms for shard, ms in found.clocks.items()},
                 "clocks_off": [msgspec.structs.asdict(each) for each in found.off],
                 "waits_ms": found.waits_ms,
-                "disks": [vars(disk) for disk in found.disks],
+                "disks": [
+                    {"store": disk.store, "free_bytes": disk.free_bytes, "capacity_bytes": disk.capacity_bytes}
+                    for disk in found.disks
+                ],
                 "dead_letters": found.dead,
                 "problems": wrong,
             }
