@@ -134,6 +134,9 @@ def test_a_batch_of_the_future_is_refused_before_anything_is_written(home: Cli, 
         told = home("catalog", "load", "ads", file, "--as-of", as_of_ms, "--force", code=1).stderr
         assert "expected ms since 1970, at most 2 minutes ahead" in told
         assert generations(home, "ads") == []
+    told = home("catalog", "load", "ads", file, "--as-of", now_ms // 1_000, "--force", code=1).stderr
+    assert "this looks like seconds" in told
+    assert generations(home, "ads") == []
     home("catalog", "load", "ads", file, "--as-of", now_ms)
     assert len(generations(home, "ads")) == 1
 

@@ -22,7 +22,7 @@ from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
 from workers.app import memory_tuning, wiring
 from workers.catalog import build as building
-from workers.catalog.build import refuse_ahead, refuse_older, refuse_smaller
+from workers.catalog.build import refuse_older, refuse_smaller, refuse_wrong
 from workers.catalog.check import WHAT, PinComparison
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
@@ -218,7 +218,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
     if name == PINS:
         raise click.UsageError(f"{PINS} comes from the follow store: feedctl catalog build {PINS}")
     clusters = _clusters(session, name, cluster)
-    refuse_ahead(as_of_ms, clock_of(session.config)())
+    refuse_wrong(as_of_ms, clock_of(session.config)())
     memory_tuning.relax()
     for each in clusters:
         progress = ProgressLine(f"load {each}")
