@@ -280,7 +280,7 @@ def test_what_is_wrong_is_a_line_for_people_too(cli: Cli, monkeypatch: pytest.Mo
     said = cli("check", code=2)
 
     assert "WRONG queue         queue.partitions: 4" in said.stdout
-    assert "1 finding: nothing was written" in said.stderr
+    assert "1 fault found; check changes nothing" in said.stderr
 
 
 def test_a_good_home_says_a_line_for_each_thing_that_was_looked_at(filled: Cli) -> None:

@@ -193,7 +193,7 @@ def test_an_empty_catalog_says_what_to_do(on: Shelf, web: Client):
     assert kind(refused) == "no-generation"
     assert "feedctl catalog build pins" in refused["detail"]
     eventually(lambda: all(each["answered_ms"] for each in state(web, "ads")["clusters"]), "these too")
-    assert "feedctl catalog load ads FILE" in web.post(ADS, {"keys": ["1"]}, 503)["detail"]
+    assert "feedctl catalog load ads FILE --as-of MS" in web.post(ADS, {"keys": ["1"]}, 503)["detail"]
 
 
 # Updates

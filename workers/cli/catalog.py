@@ -122,18 +122,18 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
 
     It is checked before it is used: its size against the current generation, and a thousand of its records against the
     follow store. Pages and workers continue meanwhile. If another process builds it in a cluster, this says which one,
-    and since when. It is not used if another generation came into use meanwhile, or if there was a rollback. A cluster
-    that fails keeps no other from its build.
+    and since when. It is not used if another generation came into use meanwhile, or if there was a rollback. If
+    one cluster fails, the others are built all the same.
 
     \b
     Examples:
       feedctl catalog build pins
       feedctl catalog build pins --cluster b
     """
+    clusters = _clusters(session, name, cluster)
     if name != PINS:
         raise click.UsageError(f"only {PINS} comes from the follow store: feedctl catalog load {name} FILE --as-of MS")
     memory_tuning.relax()
-    clusters = _clusters(session, name, cluster)
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
     progress, began_s = ProgressLine("build"), time.monotonic()

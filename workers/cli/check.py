@@ -50,7 +50,7 @@ def check(session: Session, *, as_json: bool) -> None:
     for finding in found:
         _tell(finding.check, finding.message, ok=False, as_json=as_json)
     if found:
-        note(f"{plural(len(found), 'finding')}: nothing was written")
+        note(f"{plural(len(found), 'fault')} found; check changes nothing")
         sys.exit(USAGE)
 
 

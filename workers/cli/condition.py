@@ -228,9 +228,10 @@ def _nothing_works(condition: Condition) -> Iterator[str]:
     # What left the outbox is no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
     if oldest_ms is not None and oldest_ms > WAITS_MS:
-        left = plural(max(condition.groups.values()), "message")
+        most = max(condition.groups.values())
+        have = "message has" if most == 1 else "messages have"
         how = "for" if condition.waits_ms is not None else "for up to"
-        yield f"{left} to do {how} {ago(oldest_ms)}, and no worker runs in this home: feedctl work"
+        yield f"{most:,} {have} waited {how} {ago(oldest_ms)}, and no worker runs in this home: start feedctl work"
 
 
 def _nothing_reads(condition: Condition) -> Iterator[str]:
