@@ -17,6 +17,7 @@ $(VENV)/python:
 	@touch $@
 
 $(VENV)/run: $(VENV)/python pyproject.toml
+	@echo "installing into $(VENV): a minute or two, once" >&2
 	@$(BIN)/pip install --quiet --disable-pip-version-check --editable '.[http]' && touch $@
 
 $(VENV)/test: $(VENV)/run

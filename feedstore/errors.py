@@ -18,10 +18,20 @@ class NeverError(PortError):
 
 
 class MisconfiguredError(PortError):
-    """Not until an operator has changed a setting, which the message names. A process that meets this when it starts
-    should end.
+    """Not until an operator has changed something, which the message names: a setting, or a store that is lost, damaged
+    or of another version. A process that meets this when it starts should end. One that runs tries again, as after a
+    NotNowError, if it is one as well.
     """
 
 
 class ConfigError(MisconfiguredError):
     """The configuration cannot be used; the message names the file, the key and what was expected."""
+
+
+class MissingExtraError(ConfigError):
+    """What is asked for needs libraries that are not installed. wants: who needs them, and for what. extra: of
+    `pyproject.toml`, where they are. The package is in no index: its name there would be somebody else's.
+    """
+
+    def __init__(self, wants: str, extra: str, error: ImportError) -> None:
+        super().__init__(f"{wants}: in the checkout of feedstore, pip install --editable '.[{extra}]' ({error})")

@@ -18,6 +18,8 @@ def duration_ms(text: str) -> Ms:
     """Reads a duration. Raises ValueError."""
     match = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h|d)", text)
     if match is None:
+        if re.fullmatch(r"0+\s*(ms|s|m|h|d)", text):
+            raise ValueError(f"expected a duration that is longer than 0, got {text!r}")
         raise ValueError(f"expected a duration such as '500ms', '90s' or '2d', got {text!r}")
     return Ms(int(match[1]) * _UNITS_MS[match[2]])
 

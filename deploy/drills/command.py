@@ -13,7 +13,7 @@ from deploy.drills.history import HistoryError, Kept
 from deploy.drills.hosts import HostError, Hosts, NotDrillableError, NotHealedError
 from deploy.drills.report import DrillRun, Report, sections
 from deploy.local.signals import unwinding
-from feedstore.errors import ConfigError
+from feedstore.errors import MissingExtraError
 from feedstore.follows.port import FollowStoreError
 from feedstore.widecolumn import StoreError
 from workers.cli.output import emit_json, note, say
@@ -118,7 +118,7 @@ def drill_run(
 
         docker = Hosts.connect()
     except ImportError as error:
-        raise ConfigError(f"to run drills, install feedstore[drills]: {error}") from error
+        raise MissingExtraError("to run drills", "drills", error) from error
     folder = out or session.home / "drills"
     chosen = list(DRILLS) if _ALL in names else list(dict.fromkeys(names))
     plans = [

@@ -49,7 +49,7 @@ def draw(kept: Kept, samples: Sequence[CallSample], say: Callable[[str], None]) 
     try:
         plot.draw(kept.report, samples, path)
     except Exception as error:  # noqa: BLE001 - whatever it is, what the drill found must not be lost for a picture
-        say(f"no picture (feedstore[drills] draws it): {type(error).__name__}: {error}")
+        say(f"no picture (the extra drills draws it): {type(error).__name__}: {error}")
         return ""
     return path.name
 

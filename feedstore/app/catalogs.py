@@ -17,7 +17,7 @@ from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
 from feedstore.catalog.service import CatalogService, ServedCatalog
 from feedstore.catalog.settings import PINS, CatalogSettings
 from feedstore.catalog.watch import CatalogWatch
-from feedstore.errors import ConfigError
+from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.store import FollowStore
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
@@ -83,7 +83,7 @@ def _in_hbase(cluster: ClusterConfig, catalog: str, fetches_at_once: int) -> Cat
         from feedstore.catalog.hbase.store import HBaseCatalogStore  # noqa: PLC0415 - the same
         from feedstore.widecolumn.hbase import Addresses, HBaseCluster  # noqa: PLC0415 - the same
     except ImportError as error:
-        raise ConfigError(f"cluster {cluster.name} is HBase: install feedstore[hbase]: {error}") from error
+        raise MissingExtraError(f"cluster {cluster.name} is HBase", "hbase", error) from error
     try:
         Addresses.parse(cluster.url)
     except ValueError as error:

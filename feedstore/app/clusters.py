@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, assert_never
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.app.places import ClusterPlace
-from feedstore.errors import ConfigError
+from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.metering import UNCOUNTED, Meter
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def gateways(cluster: configuration.ClusterConfig, meter: Meter = UNCOUNTED) -> 
     try:
         from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:
-        raise ConfigError(f"cluster {cluster.name} is HBase: install feedstore[hbase]: {error}") from error
+        raise MissingExtraError(f"cluster {cluster.name} is HBase", "hbase", error) from error
     try:
         return HBasePlace(cluster.url, cluster.name, meter)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Turns the configuration into a tracer."""
 
 from feedstore.app.config import Config
-from feedstore.errors import ConfigError
+from feedstore.errors import MissingExtraError
 from feedstore.tracing import UNTRACED, Tracer
 
 
@@ -16,5 +16,5 @@ def open_tracer(config: Config, program: str) -> Tracer:
     try:
         from feedstore.tracing import otel  # noqa: PLC0415 - its library is an extra
     except ImportError as error:
-        raise ConfigError(f"to send traces, install feedstore[traces]: {error}") from error
+        raise MissingExtraError("to send traces", "traces", error) from error
     return otel.exporting(settings.endpoint, settings.sample, program, config.queue_scheme)

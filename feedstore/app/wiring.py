@@ -11,7 +11,7 @@ from feedstore.app.config import Config
 from feedstore.app.places import Prepare, replica
 from feedstore.clocks import HomeClock, Machine, machine_ms
 from feedstore.domain import InvalidValueError
-from feedstore.errors import ConfigError
+from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.following import FEEDS, feed_table, trusted_watermark
 from feedstore.follows import sqlite
 from feedstore.follows.store import FollowStore
@@ -178,7 +178,7 @@ def mysql_servers(config: Config) -> list["MySQLServer"]:
     try:
         from feedstore.follows.mysql import server  # noqa: PLC0415 - PyMySQL is an extra
     except ImportError as error:
-        raise ConfigError(f"the follow store is in MySQL: install feedstore[mysql]: {error}") from error
+        raise MissingExtraError("the follow store is in MySQL", "mysql", error) from error
     try:
         return [server(url, config.home, os.environ) for url in config.shards]
     except (InvalidValueError, OSError) as error:

@@ -41,7 +41,7 @@ def decode(board: int, text: str) -> Place:
     way, pin = pin & _UP, pin & ~_UP
     seen = [Spot(int.from_bytes(at, "big"), last) for at, last in _SPOT.iter_unpack(body[_BYTES:])]
     if max(pin, *(mark.pin for mark in marks), *(spot.pin for spot in seen), 0) > MAX_ID:
-        raise MalformedCursorError("cursor: no pin has such an id")
+        raise MalformedCursorError("no pin has such an id")
     spot = Spot(int.from_bytes(sequence, "big"), pin)
     return Place(spot, tuple(marks), "up" if way else "down", seen[0] if seen else None)
 

@@ -72,9 +72,9 @@ class Move:
                 check_id(field, neighbour)
         named = self.pins()
         if len(set(named)) < len(named):
-            raise InvalidValueError("pin", named, "a pin and neighbours that are all different")
+            raise InvalidValueError("pin, before, after", named, "pins that are all different")
         if self.to is None and len(named) == 1:
-            raise InvalidValueError("before", None, "a neighbour (before, after), or to: top or bottom")
+            raise InvalidValueError("before, after or to", None, "at least one of them")
         if self.to is not None and (self.to not in {"top", "bottom"} or len(named) > 1):
             raise InvalidValueError("to", self.to, "top or bottom, without neighbours")
 

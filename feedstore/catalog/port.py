@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, Protocol
 
-from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
+from feedstore.errors import NeverError, NotNowError, PortError
 
 MAX_KEYS: Final = 1_000
 """The most keys of one fetch, and the most updates of one call."""
@@ -39,7 +39,7 @@ class CatalogUnavailableError(CatalogError, NotNowError):
     """Not now. A reader asks another cluster; an updater repeats the whole call later."""
 
 
-class NoGenerationError(CatalogUnavailableError, MisconfiguredError):
+class NoGenerationError(CatalogUnavailableError):
     """Nothing has been loaded, or no generation is in use: build one."""
 
 

@@ -20,11 +20,19 @@ from feedstore.validation import words
 LATE_MS: Final = 10_000
 """Ticks promise every update whose time is so much earlier than theirs."""
 
+_SECONDS: Final = range(10**9, 10**11)
+"""Times of since 2001 in seconds; as ms they are of the first years of the seventies, before any source."""
+
 AHEAD_MAX_MS: Final = 120_000
 """An update of later than this from now is refused: until then, nothing could replace it."""
 
 UPDATES_MAX: Final = MAX_KEYS
 """The most updates of one post."""
+
+
+def in_seconds(time_ms: int) -> bool:
+    """Whether a time is in seconds, by mistake: every other time would win over it, without a word."""
+    return time_ms in _SECONDS
 
 
 class Posting(Protocol):
@@ -62,6 +70,8 @@ class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidValueError(f"{field}.key", self.key, "text that UTF-8 can say") from error
         if len(key) > MAX_KEY_BYTES:
             raise InvalidValueError(f"{field}.key", self.key, f"at most {MAX_KEY_BYTES} bytes")
+        if in_seconds(self.time_ms):
+            raise InvalidValueError(f"{field}.time_ms", self.time_ms, "ms since 1970, not seconds")
         if self.time_ms > now_ms + AHEAD_MAX_MS:
             raise InvalidValueError(
                 f"{field}.time_ms", self.time_ms, f"a time that is at most {AHEAD_MAX_MS // 60_000} minutes ahead"

@@ -108,8 +108,8 @@ class CatalogService:
             facts = found.watch.facts().values()
             is_there = isinstance(got.failure, TooFarBehindError)  # what the clusters said may be a second old
             if not is_there and all(each is not None and each.current is None for each in facts):
-                command = f"feedctl catalog build {name}" if name == PINS else f"feedctl catalog load {name} FILE"
-                raise NoGenerationError(f"no generation of the catalog {name} is in use: {command}")
+                command = f"build {name}" if name == PINS else f"load {name} FILE --as-of MS"
+                raise NoGenerationError(f"no generation of the catalog {name} is in use: feedctl catalog {command}")
             raise got.failure
         return got
 

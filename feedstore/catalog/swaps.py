@@ -49,7 +49,7 @@ def roll_back(store: CatalogStore, generation: str | None = None) -> Swap:
     if generation is not None and generation != current:
         return _was_rolled_back(store, generation, current)
     if len(trail) == 1:
-        raise SwapRefusedError("no_generation_before", f"no generation was in use before {current}, or it is removed")
+        raise SwapRefusedError("no_generation_before", f"there is no generation before {current}, or it was removed")
     store.use(trail[-2])
     return Swap(trail[-2], current)
 

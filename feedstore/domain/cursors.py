@@ -15,7 +15,10 @@ _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class MalformedCursorError(ValueError):
-    """A cursor that no page of this list gave out: begin again from the first page."""
+    """A cursor that no page of this list gave out: begin again from the first page. why: what is wrong with it."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"cursor: {why}: start again without one")
 
 
 def sealed(owner: bytes, body: bytes) -> str:
@@ -28,16 +31,16 @@ def unsealed(owner: bytes, text: str, body_bytes: int) -> bytes:
     """The values that `sealed` was given. Raises MalformedCursorError."""
     length = -(-4 * (_HEAD.size + body_bytes) // 3)
     if len(text) != length:
-        raise MalformedCursorError(f"cursor: expected {length} characters, got {len(text)}")
+        raise MalformedCursorError(f"expected {length} characters, got {len(text)}")
     try:
         raw = base64.b64decode(text + "=" * (-length % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise MalformedCursorError("cursor: not URL-safe base64") from error
+        raise MalformedCursorError("not URL-safe base64") from error
     if raw[0] != _VERSION:
-        raise MalformedCursorError(f"cursor: unknown version {raw[0]}")
+        raise MalformedCursorError(f"unknown version {raw[0]}")
     body = raw[_HEAD.size :]
     if raw[: _HEAD.size] != _HEAD.pack(_VERSION, crc32(owner + body)):
-        raise MalformedCursorError("cursor: damaged, or of something else, such as the feed of another user")
+        raise MalformedCursorError("damaged, or of something else, such as the feed of another user")
     if sealed(owner, body) != text:
-        raise MalformedCursorError("cursor: not in its canonical form")
+        raise MalformedCursorError("not in its canonical form")
     return body

@@ -79,4 +79,4 @@ def _followee(place: bytes) -> Followee:
     try:
         return Followee("user" if kind == _USER else "board", followee)
     except InvalidValueError as error:
-        raise MalformedCursorError(f"cursor: {error}") from error
+        raise MalformedCursorError(str(error)) from error

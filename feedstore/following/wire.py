@@ -65,7 +65,8 @@ class EdgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return Followee("user", id_of("user", self.user))
         if isinstance(self.user, UnsetType) and not isinstance(self.board, UnsetType):
             return Followee("board", id_of("board", self.board))
-        raise InvalidValueError("user, board", "both" if isinstance(self.user, str | int) else "neither", "one of them")
+        found = "both" if isinstance(self.user, str | int) else "neither"
+        raise InvalidValueError("user or board", found, "exactly one of the two")
 
 
 class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

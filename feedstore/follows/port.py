@@ -38,6 +38,10 @@ class ClockStepError(FollowStoreUnavailableError):
         self.offset_ms = offset_ms
 
 
+class WrongStoreError(FollowStoreUnavailableError, MisconfiguredError):
+    """A database is missing, is another shard, or has the tables of a later version."""
+
+
 class OutdatedStoreError(FollowStoreUnavailableError, MisconfiguredError):
     """A database has the tables of an earlier version: migrate them."""
 

@@ -87,7 +87,8 @@ def refused_as_future(pin: Pin, now_ms: int) -> ActionRefusedError | None:
         return None
     return ActionRefusedError(
         "pin_in_the_future",
-        f"pin {pin.pin} is dated {pin.created_ms - now_ms} ms ahead, at most {MAX_SKEW_MS} is let in",
+        f"pin {pin.pin} is dated {(pin.created_ms - now_ms) / 1_000:,.0f} s in the future (created_ms"
+        f" {pin.created_ms}, in ms since 1970); at most {MAX_SKEW_MS // 1_000} s are accepted",
     )
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple
 from feedstore.domain import RESERVED_FROM
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
-from feedstore.follows.port import Backlog, FollowStoreUnavailableError, RecordCounts
+from feedstore.follows.port import Backlog, RecordCounts, WrongStoreError
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -106,7 +106,7 @@ def stamped_ms(paths: Sequence[Path]) -> int:
 
 def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteShard":
     if missing([path]):
-        raise FollowStoreUnavailableError(
+        raise WrongStoreError(
             f"{path}: no such file: bring the store back from a copy; only if it is a new one: feedctl schema apply"
         )
     file = SqliteFile(path, USE)

@@ -6,7 +6,7 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Literal
 
-from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError
+from feedstore.follows.port import OutdatedStoreError, WrongStoreError
 
 Database = Literal["mysql", "sqlite"]
 
@@ -27,20 +27,20 @@ def latest(database: Database) -> int:
 
 
 def refuse_version(where: object, version: int, database: Database) -> None:
-    """Raises FollowStoreUnavailableError unless the tables of a database are of this program's version."""
+    """Raises OutdatedStoreError, WrongStoreError unless the tables of a database are of this program's version."""
     said = f"{where}: its tables have version {version}, this program needs {latest(database)}"
     if version < latest(database):
         raise OutdatedStoreError(f"{said}: migrate it")
     if version > latest(database):
-        raise FollowStoreUnavailableError(f"{said}: update the program")
+        raise WrongStoreError(f"{said}: update the program")
 
 
 def refuse_shard(where: object, found: tuple[int, ...] | None, mine: tuple[int, int]) -> None:
-    """Raises FollowStoreUnavailableError unless a database is the (shard, of how many) that it was opened as: a store
+    """Raises WrongStoreError unless a database is the (shard, of how many) that it was opened as: a store
     that opened them in another order would find nothing.
     """
     if found != mine:
-        raise FollowStoreUnavailableError(f"{where}: it is {_shard(found)}, and was opened as {_shard(mine)}")
+        raise WrongStoreError(f"{where}: it is {_shard(found)}, and was opened as {_shard(mine)}")
 
 
 def _shard(shard: tuple[int, ...] | None) -> str:

@@ -231,7 +231,8 @@ class App:
             if found := matches(path):
                 if method in routes:
                     return found.groupdict(), routes[method]
-                raise ProblemError(problems.METHOD_NOT_ALLOWED, "", headers={"allow": ", ".join(sorted(routes))})
+                allowed = ", ".join(sorted(routes))
+                raise ProblemError(problems.METHOD_NOT_ALLOWED, f"allowed here: {allowed}", headers={"allow": allowed})
         return {}, _NONE
 
     def _answers(self, api: Any, endpoint: Endpoint[Any, Any, Any]) -> Handler:

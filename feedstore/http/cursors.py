@@ -47,7 +47,7 @@ class Cursors:
             return None
         signature, cursor = text[:_SIGNATURE_CHARS], text[_SIGNATURE_CHARS:]
         if not text.isascii() or not hmac.compare_digest(signature, self._signature(owner, cursor)):
-            raise MalformedCursorError("cursor: damaged, or of another list: start again without one")
+            raise MalformedCursorError("damaged, or of another list")
         return cursor
 
     def _signature(self, owner: str, cursor: str) -> str:

@@ -104,8 +104,8 @@ class Tokens:
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - any host
         self._look()
-        kind, _, token = (authorization or b"").partition(b" ")
-        if kind.lower() != b"bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
+        token = (authorization or b"").partition(b" ")[2]
+        if _kind(authorization) != b"bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
             raise _unauthenticated("send Authorization: Bearer TOKEN")
         found = self._tokens.get(hashlib.sha256(token).digest())
         if found is None:
@@ -159,13 +159,24 @@ class Loopback:
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
         if scope not in self.scopes(authorization, host):
-            detail = f"the scope {scope} needs a token: feedctl token new --name NAME --scope {scope}"
-            raise ProblemError(problems.FORBIDDEN, detail)
+            raise ProblemError(
+                problems.FORBIDDEN,
+                f"the scope {scope} needs a token: name a file in feed.toml ([http] tokens), then"
+                f" feedctl token new --name NAME --scope {scope}, then start the server again",
+            )
 
-    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - no tokens
+    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
         if not _is_ours(host or b""):
             raise ProblemError(problems.MISDIRECTED, "without tokens, the host must be this machine's loopback")
+        # A client with a token would think that it is let in because of it. A proxy's Basic says nothing to us.
+        if _kind(authorization) == b"bearer":
+            raise _unauthenticated("this server was started without a tokens file, and knows no token: send none")
         return self._SCOPES
+
+
+def _kind(authorization: bytes | None) -> bytes:
+    """The scheme that a client authenticates itself with, in small letters."""
+    return (authorization or b"").partition(b" ")[0].lower()
 
 
 def is_loopback(host: str) -> bool:

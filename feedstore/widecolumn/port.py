@@ -30,7 +30,7 @@ class UnavailableError(StoreError, NotNowError):
     """Not now. A writer repeats the whole call later with the same timestamps; a reader asks another replica."""
 
 
-class DamagedError(UnavailableError):
+class DamagedError(UnavailableError, MisconfiguredError):
     """A part of what the store acknowledged is gone or unreadable: a file is missing, or a table was emptied.
 
     It is unavailable, so that a reader asks another replica and a writer keeps its messages. But it does not end by

@@ -2,11 +2,20 @@
 
 import pytest
 
-from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
-from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError
-from feedstore.widecolumn import RefusedError, UnavailableError
+from feedstore.catalog.port import NoGenerationError
+from feedstore.errors import ConfigError, MisconfiguredError, NeverError, NotNowError, PortError
+from feedstore.follows.port import (
+    ActionRefusedError,
+    FollowStoreUnavailableError,
+    OutdatedStoreError,
+    UnsafeStoreError,
+    WrongStoreError,
+)
+from feedstore.widecolumn import DamagedError, RefusedError, UnavailableError, UnsafeTableError
 from workers.cli import root
-from workers.queue.port import PositionLostError, QueueUnavailableError
+from workers.queue.embedded import NoQueueError
+from workers.queue.port import PositionLostError, QueueUnavailableError, UnsafeTopicsError
+from workers.queue.sqlite_file import WrongQueueError
 
 ANSWERS = (NotNowError, NeverError, MisconfiguredError)
 
@@ -29,6 +38,16 @@ def test_every_error_of_a_port_has_an_answer() -> None:
         (FollowStoreUnavailableError(""), 3),
         (QueueUnavailableError(""), 3),
         (PositionLostError(""), 3),
+        (NoGenerationError(""), 3),
+        (ConfigError(""), 2),
+        (DamagedError(""), 2),
+        (NoQueueError(""), 2),
+        (OutdatedStoreError(""), 2),
+        (UnsafeStoreError(""), 2),
+        (UnsafeTableError(""), 2),
+        (UnsafeTopicsError(""), 2),
+        (WrongQueueError(""), 2),
+        (WrongStoreError(""), 2),
         (RefusedError(""), 1),
         (ActionRefusedError("pin_differs", ""), 1),
     ],

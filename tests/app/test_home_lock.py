@@ -16,6 +16,30 @@ def test_a_worker_that_holds_a_home_is_named(tmp_path: Path):
 
 
 @pytest.mark.processes
+def test_the_command_that_holds_a_home_is_said_and_how_to_stop_it(tmp_path: Path):
+    held = f"""
+import sys
+from pathlib import Path
+from workers.app import home
+with home.worker_lock(Path({str(tmp_path)!r})):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+    command = [sys.executable, "-c", held, "/usr/bin/feedctl", "--home", "h", "serve"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:
+        assert worker.stdout is not None
+        assert worker.stdout.readline() == "held\n"
+        with pytest.raises(home.HomeBusyError) as refused:
+            home.worker_lock(tmp_path).__enter__()
+        assert worker.stdin is not None
+        worker.stdin.close()
+    assert str(refused.value) == (
+        f"{tmp_path}: a worker holds this home already (pid {worker.pid}, feedctl --home h serve):"
+        f" stop it (kill -TERM {worker.pid}), then run this again"
+    )
+
+
+@pytest.mark.processes
 def test_writers_that_outlive_their_worker_are_named(tmp_path: Path):
     """They inherit the lock: one that hangs holds the home, and its worker is not there."""
     held = f"""

@@ -173,6 +173,12 @@ def test_replay_goes_on_from_a_line(cli: Cli) -> None:
         assert [each.follower for each in ports.follows.all_edges_after(None, 10)] == [4, 5]
 
 
+def test_a_replay_from_behind_the_end_of_a_file_is_said(cli: Cli) -> None:
+    lines = "".join(f'{{"type":"follow","ts":{n},"follower":1,"user":{n + 1}}}\n' for n in range(1, 4))
+    assert "there are only 3 lines" in cli("replay", "-", "--from-line", 5, stdin=lines, code=2).stderr
+    assert "0 actions recorded" in cli("replay", "-", "--from-line", 4, stdin=lines).stderr, "one stopped at the end"
+
+
 def test_a_file_that_is_missing_is_usage(cli: Cli, tmp_path: Path) -> None:
     assert "nowhere.jsonl" in cli("replay", tmp_path / "nowhere.jsonl", code=2).stderr
 

@@ -56,7 +56,7 @@ def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> No
         home("catalog", "rollback", "pins")
         assert current(home) == [first]
         assert "owner 2" in home("catalog", "get", "pins", 6).stdout, "a rollback keeps the updates"
-        assert "no generation was in use before" in home("catalog", "rollback", "pins", code=1).stderr
+        assert "there is no generation before" in home("catalog", "rollback", "pins", code=1).stderr
         assert home("catalog", "collect", "pins", code=3).stderr, "the worker does that"
     finally:
         worker.terminate()
@@ -134,6 +134,9 @@ def test_a_batch_of_the_future_is_refused_before_anything_is_written(home: Cli, 
         told = home("catalog", "load", "ads", file, "--as-of", as_of_ms, "--force", code=1).stderr
         assert "expected ms since 1970, at most 2 minutes ahead" in told
         assert generations(home, "ads") == []
+    told = home("catalog", "load", "ads", file, "--as-of", now_ms // 1_000, "--force", code=1).stderr
+    assert "this looks like seconds" in told
+    assert generations(home, "ads") == []
     home("catalog", "load", "ads", file, "--as-of", now_ms)
     assert len(generations(home, "ads")) == 1
 
@@ -143,6 +146,7 @@ def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
     assert "there are: pins, ads" in home("catalog", "list", "pines", code=2).stderr
     assert "there are: a, b" in home("catalog", "build", "pins", "--cluster", "c", code=2).stderr
     assert "catalog load ads" in home("catalog", "build", "ads", code=2).stderr
+    assert "no catalog 'nope'; there are: " in home("catalog", "build", "nope", code=2).stderr
     (tmp_path / "pins.jsonl").write_text('{"key":"a","record":1}\n')
     told = home("catalog", "load", "pins", tmp_path / "pins.jsonl", "--as-of", BEFORE, code=2).stderr
     assert home.hint("catalog build pins") in told

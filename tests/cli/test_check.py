@@ -158,7 +158,7 @@ WRONG: dict[str, tuple[Break, str, str]] = {
             _file("rocksdb:data/b", "hbase://one:9090/feed")(cli, patch),
         )[0],
         "places",
-        "install feedstore[hbase]",
+        "pip install --editable '.[hbase]'",
     ),
     "shards in SQLite and in MySQL": (
         _env("FEED_FOLLOWS_SHARDS", '["sqlite:data/follows.db", "mysql://feed@db/f"]'),
@@ -168,12 +168,12 @@ WRONG: dict[str, tuple[Break, str, str]] = {
     "Kafka without its extra": (
         _without("workers.queue.kafka", "FEED_QUEUE_URL", "kafka://one:9092"),
         "queue",
-        "install feedstore[kafka]",
+        "pip install --editable '.[kafka]'",
     ),
     "MySQL without its extra": (
         _without("feedstore.follows.mysql", "FEED_FOLLOWS_SHARDS", '["mysql://feed@db/follows"]'),
         "follow store",
-        "install feedstore[mysql]",
+        "pip install --editable '.[mysql]'",
     ),
     "a password in a url": (
         _env("FEED_FOLLOWS_SHARDS", '["mysql://feed:secret@db/follows"]'),
@@ -249,8 +249,24 @@ WRONG: dict[str, tuple[Break, str, str]] = {
             _tokens(cli, patch),
             patch.setattr(gathering, "find_spec", lambda name: None if name == "uvicorn" else name),
         )[0],
-        "http",
-        "install feedstore[http]",
+        "libraries",
+        "pip install --editable '.[http]' (no uvicorn)",
+    ),
+    "traces without their extra": (
+        lambda cli, patch: (
+            patch.setenv("FEED_TRACES_ENDPOINT", "http://127.0.0.1:4318/v1/traces"),
+            patch.setattr(gathering, "find_spec", lambda name: None if name.startswith("opentelemetry") else name),
+        )[0],
+        "libraries",
+        "pip install --editable '.[traces]'",
+    ),
+    "metrics without their extra": (
+        lambda cli, patch: (
+            patch.setenv("FEED_METRICS_LISTEN", "127.0.0.1:9100"),
+            patch.setattr(gathering, "find_spec", lambda name: None if name == "prometheus_client" else name),
+        )[0],
+        "libraries",
+        "metrics.listen",
     ),
 }
 
@@ -279,7 +295,7 @@ def test_what_is_wrong_is_a_line_for_people_too(cli: Cli, monkeypatch: pytest.Mo
     said = cli("check", code=2)
 
     assert "WRONG queue         queue.partitions: 4" in said.stdout
-    assert "1 finding: nothing was written" in said.stderr
+    assert "1 fault found; check changes nothing" in said.stderr
 
 
 def test_a_good_home_says_a_line_for_each_thing_that_was_looked_at(filled: Cli) -> None:

@@ -79,6 +79,11 @@ def test_of_a_healthy_home_there_is_nothing_to_know():
             "this machine's clock is 90 s behind the home's time",  # and that is all: the rest follows from it
         ),
         ({"disks": (Disk("the queue", 5 << 20, 1 << 40),)}, "the disk of the queue has 5 MiB left"),
+        (
+            {"disks": (Disk("cluster a", 4_096, 1 << 40, ("cluster b", "the follow store")),)},
+            "the disk of cluster a, cluster b, the follow store is full: actions are refused until there is room",
+        ),
+        ({"disks": (Disk("cluster b", 0, 1 << 40),)}, "the disk of cluster b is full: nothing lands there until"),
         ({"dead": 1}, "there are 1 dead letter"),
     ],
 )
@@ -109,7 +114,7 @@ def test_what_waits_without_a_worker_is_known_after_a_minute(changes: dict[str, 
     found = problems(replace(HEALTHY, **(alone | changes)), None)
     assert len(found) == tells
     how = "for" if "waits_ms" in changes else "for up to"
-    assert not found or re.match(rf"2,996 messages to do {how} (1.0 min|60.0 s)", found[0])
+    assert not found or re.match(rf"2,996 messages have waited {how} (1.0 min|60.0 s)", found[0])
     assert not found or "no worker runs in this home" in found[0]
 
 
@@ -163,7 +168,7 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
     rebuilding = replace(HEALTHY, clusters=cluster(watermark_ms=wiring.REBUILDING_MS, behind_ms=10**12))
     assert problems(rebuilding, None) == ["cluster b is being rebuilt"]
     idle = replace(rebuilding, worker=None, has_worker=False, quiet=False, groups={**GROUPS, "expander": 3})
-    assert not [each for each in problems(idle, None) if "to do for" in each], "that is no age"
+    assert not [each for each in problems(idle, None) if "waited for" in each], "that is no age"
     assert "rebuilt" in "\n".join(rendered("home", None, LastLook(0.0, rebuilding)))
 
 
@@ -236,7 +241,7 @@ def test_status_knows_of_actions_that_wait_for_a_worker(cli: Cli, monkeypatch: p
     assert cli.json("status")["problems"] == []
     monkeypatch.setattr("workers.cli.condition.WAITS_MS", -1)
     [said] = cli.json("status", code=1)["problems"]
-    assert said.startswith("1 message to do for ")
+    assert said.startswith("1 message has waited for ")
 
 
 @pytest.mark.processes

@@ -142,7 +142,9 @@ def test_what_this_program_cannot_read_is_not_sent_again(filled: Cli) -> None:
         ports.queue.publish(ACTIONS, [b"nonsense"])
     filled.work()
 
-    assert "kept: not_json" in filled("dead", "retry", "--all", code=1).stderr
+    said = filled("dead", "retry", "--all", code=1).stderr
+    assert "kept: not_json" in said
+    assert f"{filled.hint('dead drop ID')} drops it" in said
     assert len(letters(filled)) == 1
     filled("dead", "drop", "--all")
     assert letters(filled) == []

@@ -132,7 +132,9 @@ def test_a_queue_on_kafka_without_its_extra_says_what_to_install(
 
     said = cli(*words.split(), code=2).stderr
 
-    assert said.startswith("Error: the queue is Kafka: install feedstore[kafka]: ")
+    assert said.startswith(
+        "Error: the queue is Kafka: in the checkout of feedstore, pip install --editable '.[kafka]' ("
+    )
 
 
 def test_a_new_home_on_kafka_without_its_extra_says_what_to_install(
@@ -141,4 +143,4 @@ def test_a_new_home_on_kafka_without_its_extra_says_what_to_install(
     monkeypatch.setenv("FEED_QUEUE_URL", "kafka://localhost:9092")
     monkeypatch.setitem(sys.modules, "workers.queue.kafka", None)
 
-    assert "install feedstore[kafka]" in empty("init", code=2).stderr
+    assert "pip install --editable '.[kafka]'" in empty("init", code=2).stderr

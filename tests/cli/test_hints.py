@@ -70,8 +70,25 @@ def test_no_line_of_an_overview_is_cut_off(command: str) -> None:
 @pytest.mark.parametrize("slip", ["0", "-1", "abc", "", "1_0", "\u0661", "1.0", " 1", str(2**63), "9" * 5_000])
 def test_what_is_no_id_is_refused_with_what_an_id_is(cli: Cli, slip: str) -> None:
     said = cli("follow", "--user", 2, "--", slip, code=2).stderr
-    assert f"expected an id, a whole number from 1 to {2**63 - 1}, got" in said
+    assert "expected an id, a whole number from 1 to 2^63-1, got" in said
     assert len(said) < 400
+
+
+@pytest.mark.parametrize("command", ["show", "retry", "drop"])
+def test_a_dead_letter_is_named_by_an_id(cli: Cli, command: str) -> None:
+    assert "expected an id, a whole number from 1 to 2^63-1, got 'abc'" in cli("dead", command, "abc", code=2).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("status --max-behind 0s", "expected a duration that is longer than 0, got '0s'"),
+        ("feed 1 --cursor zz", "cursor: expected 39 characters, got 2: start again without one"),
+        ("work --wait 3s", "--wait needs --until-idle"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_said_with_what_is_right(cli: Cli, words: str, said: str) -> None:
+    assert said in cli(*words.split(), code=2).stderr
 
 
 def test_a_sentence_that_is_too_long_for_the_screen_is_continued_below(
@@ -89,8 +106,6 @@ def test_a_misspelt_command_has_a_suggestion() -> None:
     assert _said("xyzzy").endswith("No such command 'xyzzy'.\n")
 
 
-def test_a_canary_without_a_worker_says_at_once_that_none_will_arrive(cli: Cli) -> None:
-    assert (
-        f"no worker runs in this home, so none will arrive: {cli.hint('work')}"
-        in cli("canary", "--within", "1ms", code=1).stderr
-    )
+def test_without_a_worker_canaries_are_not_sent(cli: Cli) -> None:
+    assert f"no worker runs in this home: start {cli.hint('work')}" in cli("canary", code=3).stderr
+    assert "no difference" in cli("verify").stderr, "nothing was recorded"

@@ -150,7 +150,7 @@ def test_beside_a_worker_reads_see_what_lands_and_actions_are_queued_to_it(fille
 
         refused = filled("trim", code=3).stderr
         assert f"pid {worker.pid}" in refused
-        assert "stop it first" in refused
+        assert "stop it, then run this again" in refused
 
         asked = filled.process("rebuild", 1).stderr
         assert f"the worker (pid {worker.pid}) does it" in asked

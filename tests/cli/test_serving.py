@@ -59,7 +59,10 @@ def test_tokens_are_made_shown_once_and_asked_for(cli: Cli):
     assert "not found" in cli("serve", "--port", 0, code=2).stderr
     made = cli("token", "new", "--name", "web", "--scope", "read")
     token = made.stdout.strip()
-    operator = cli("token", "new", "--name", "sre", "--scope", "operate", "--scope", "read").stdout.strip()
+    assert "open to this machine without a token until it is started again" in made.stderr
+    second = cli("token", "new", "--name", "sre", "--scope", "operate", "--scope", "read")
+    operator = second.stdout.strip()
+    assert "started with this file load it within seconds" in second.stderr
     assert re.fullmatch(r"feed_[A-Za-z0-9_-]{43}", token)
     assert token not in (cli.home / "tokens.toml").read_text() + made.stderr
     assert "'web' already" in cli("token", "new", "--name", "web", "--scope", "read", code=2).stderr

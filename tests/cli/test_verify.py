@@ -11,6 +11,8 @@ import pytest
 from feedstore.following import FEEDS, mutations
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
+from workers.catalog.topics import UPDATES
+from workers.catalog.updater import updater_group
 from workers.following.verify import Finding, Kind, Seen, UserRange, Verifier
 
 README = Path(__file__).resolve().parents[2] / "README.md"
@@ -32,6 +34,23 @@ def test_a_recorded_pin_that_is_in_no_feed_is_waiting(filled: Cli) -> None:
     said = filled("verify", code=3).stderr
     assert "nothing is wrong with what has landed; work is waiting, and no worker runs (relay 1)" in said
     assert filled.hint("work --until-idle") in said
+
+
+def test_where_verify_has_no_answer_a_dry_repair_has_none(filled: Cli) -> None:
+    filled("save-pin", 50, "--owner", 2, "--board", 20)
+    said = filled("repair", "--dry-run", code=3).stderr
+    assert "nothing is wrong with what has landed; work is waiting" in said
+    extra(filled, 404)
+    assert "1 difference; nothing was done" in filled("repair", "--dry-run", code=1).stderr
+
+
+def test_updates_of_catalogs_that_wait_are_in_no_feed(filled: Cli) -> None:
+    with (filled.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.ads]\n")
+    with filled.ports(access="write") as ports:
+        ports.queue.consumer(UPDATES, updater_group("ads", "b")).close()
+        ports.queue.publish(UPDATES, [b"an update"])
+    assert "no difference" in filled("verify").stderr
 
 
 def test_what_waits_hides_no_difference(filled: Cli) -> None:

@@ -154,6 +154,15 @@ def test_this_machine_may_read_and_write_but_not_operate(inside: InProcess):
     assert asked(inside, "GET", "/v1/token", None).json() == {"scopes": ["read", "write"]}
 
 
+def test_a_token_is_refused_where_nothing_can_check_it(inside: InProcess):
+    answer = asked(inside, "GET", "/v1/users/1/feed", "Bearer whatever")
+    assert answer.status_code == 401
+    check_problem(answer)
+    assert "was started without a tokens file" in answer.json()["detail"]
+    assert asked(inside, "GET", "/v1/users/1/feed", "Basic eDp5").status_code == 200, "a proxy's, for itself"
+    assert "start the server again" in asked(inside, "GET", "/v1/dead-letters", None).json()["detail"]
+
+
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]:80", "10.0.0.1", ""]
 )

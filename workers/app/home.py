@@ -113,7 +113,7 @@ def worker_lock(home: Path) -> Iterator[int]:
         while not _locked(file, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
                 pid = _pid_in(file)
-                raise HomeBusyError(f"{home}: a worker holds this home already (pid {_shown(pid)})", pid)
+                raise HomeBusyError(f"{held(home, pid)}{_stop(pid)}", pid)
             time.sleep(0.01)
         os.ftruncate(file, 0)
         os.pwrite(file, b"%d\n" % os.getpid(), 0)
@@ -151,6 +151,30 @@ def worker_runs(home: Path) -> int | None:
         return None if _locked(file, fcntl.LOCK_SH) else _pid_in(file) or 0
     finally:
         os.close(file)
+
+
+def held(home: Path, pid: int | None) -> str:
+    """That a worker holds a home, and which one."""
+    command = command_of(pid)
+    which = f"pid {_shown(pid)}" if command is None else f"pid {pid}, {command}"
+    return f"{home}: a worker holds this home already ({which})"
+
+
+def command_of(pid: int | None) -> str | None:
+    """The command of feedctl that a process of this machine runs; None if it is none, or that cannot be seen."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
+    except OSError:
+        return None
+    names = [Path(word).name for word in words]
+    return " ".join(["feedctl", *words[names.index("feedctl") + 1 :]]) if "feedctl" in names else None
+
+
+def _stop(pid: int | None) -> str:
+    """What to do about a worker. The number may be of a container: a process that is none of ours is not named."""
+    if command_of(pid) is not None:
+        return f": stop it (kill -TERM {pid}), then run this again"
+    return ": stop it, then run this again"
 
 
 def _shown(pid: int | None) -> str:

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from feedstore.app.config import Config
-from feedstore.errors import ConfigError
+from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.metering import Counting, Counts
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
@@ -122,7 +122,7 @@ def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEnd
     try:
         from feedstore.metering import exposition, server  # noqa: PLC0415 - its library is an extra
     except ImportError as error:
-        raise ConfigError(f"to serve metrics, install feedstore[metrics]: {error}") from error
+        raise MissingExtraError("to serve metrics", "metrics", error) from error
     try:
         listener = server.listen(address)
     except ConfigError as error:

@@ -16,7 +16,7 @@ from feedstore.app.places import replica
 from feedstore.background import on_a_thread
 from feedstore.boards import Boards
 from feedstore.catalog.settings import posted
-from feedstore.errors import ConfigError
+from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.following import FEEDS, Limits
 from feedstore.metering import Counting
 from feedstore.replicas.replicas import Replica
@@ -216,7 +216,7 @@ def kafka_address(config: Config) -> "KafkaAddress":
     try:
         from workers.queue.kafka import parse  # noqa: PLC0415 - its library is an extra
     except ImportError as error:
-        raise ConfigError(f"the queue is Kafka: install feedstore[kafka]: {error}") from error
+        raise MissingExtraError("the queue is Kafka", "kafka", error) from error
     try:
         return parse(config.queue, os.environ)
     except (ValueError, OSError) as error:

@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from feedstore.boards import MAX_PAGE, Boards, Place
-from feedstore.errors import ConfigError
+from feedstore.errors import MissingExtraError
 
 
 def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], None]) -> int:
@@ -20,7 +20,7 @@ def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], 
         import pyarrow as pa  # noqa: PLC0415 - its library is an extra
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
-        raise ConfigError(f"{path}: Parquet: install feedstore[parquet]: {error}") from error
+        raise MissingExtraError(f"{path}: Parquet", "parquet", error) from error
     schema = pa.schema(
         [
             ("pin", pa.int64()),

@@ -10,7 +10,7 @@ from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
 from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogStore, Generation
-from feedstore.catalog.posting import AHEAD_MAX_MS
+from feedstore.catalog.posting import AHEAD_MAX_MS, in_seconds
 from feedstore.errors import NeverError
 from feedstore.follows.port import MAX_PAGE, PinState
 from feedstore.follows.store import FollowStore
@@ -106,10 +106,13 @@ def _decided(store: CatalogStore) -> _Decided:
     return next(reversed(store.trail()), None), store.rollbacks()
 
 
-def refuse_ahead(as_of_ms: int, now_ms: int) -> None:
-    """Raises CatalogRefusedError if an as_of is further ahead of the home's clock than an update may be: it would hide
-    every update until then, and the floor that rises to it would refuse every right load for good.
+def refuse_wrong(as_of_ms: int, now_ms: int) -> None:
+    """Raises CatalogRefusedError if an as_of is in seconds; or if it is further ahead of the home's clock than an
+    update may be: it would hide every update until then, and the floor that rises to it would refuse every right load
+    for good.
     """
+    if in_seconds(as_of_ms):
+        raise CatalogRefusedError(f"as of {as_of_ms}: expected ms since 1970, and this looks like seconds")
     if as_of_ms > now_ms + AHEAD_MAX_MS:
         raise CatalogRefusedError(
             f"as of {as_of_ms}: expected ms since 1970, at most {AHEAD_MAX_MS // 60_000} minutes ahead; now is {now_ms}"

@@ -17,7 +17,7 @@ from feedstore.catalog.checks import check_entry
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_RECORD_BYTES, CatalogRefusedError, CatalogUnavailableError, Update
 from feedstore.catalog.posting import UPDATES_MAX, UpdateLine, compact
 from feedstore.domain import InvalidValueError
-from feedstore.errors import ConfigError
+from feedstore.errors import MissingExtraError
 
 _LINE_BYTES_MAX: Final = 8 * (MAX_KEY_BYTES + MAX_RECORD_BYTES)
 _COLUMNS: Final = ("key", "record")
@@ -115,7 +115,7 @@ def _rows(path: Path) -> Entries:
     try:
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 - its library is an extra
     except ImportError as error:
-        raise ConfigError(f"{path}: Parquet: install feedstore[parquet]: {error}") from error
+        raise MissingExtraError(f"{path}: Parquet", "parquet", error) from error
     try:
         with parquet.ParquetFile(path, buffer_size=_ROWS_BYTES) as file:
             names = file.schema_arrow.names

@@ -9,8 +9,8 @@ import click
 
 from feedstore.errors import NotNowError
 from workers.app import wiring
-from workers.cli.output import ago, emit_json, note, say
-from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
+from workers.cli.output import ago, emit_json, say
+from workers.cli.session import DURATION, REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following.canary import USERS, arrived, fly
 from workers.following.ports import Ports
 
@@ -33,8 +33,9 @@ def canary(session: Session, within_ms: int, *, as_json: bool) -> None:
     """Record one follow of a made-up user in each part of the tables, and wait until every cluster shows all of them.
 
     They go the whole way: follow store, queue, expander, writers; then their feeds are read as pages are. A worker must
-    run. The exit status is 1 if a cluster does not show all of them in time. Nothing grows: the users and their one pin
-    are always the same, with the largest ids that there are. [worker] canary has a worker do this all the time.
+    run: in a home with files nothing is recorded without one, and the exit status is 3. It is 1 if a cluster does not
+    show all of them in time. Nothing grows: the users and their one pin are always the same, with the largest ids that
+    there are. [worker] canary has a worker do this all the time.
 
     \b
     Examples:
@@ -43,7 +44,7 @@ def canary(session: Session, within_ms: int, *, as_json: bool) -> None:
     """
     with session.ports("read") as ports:
         if wiring.is_embedded(session.config) and session.worker() is None:
-            note("no worker runs in this home, so none will arrive: feedctl work")
+            raise TryLaterError("no worker runs in this home: start feedctl work, then try again")
         flown = fly(ports.follows, 1)
         took = _watched(ports, flown.ts, within_ms / 1_000)
     late = {name: len(USERS) - len(seen) for name, seen in took.items() if len(seen) < len(USERS)}

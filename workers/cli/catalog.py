@@ -22,7 +22,7 @@ from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
 from workers.app import memory_tuning, wiring
 from workers.catalog import build as building
-from workers.catalog.build import refuse_ahead, refuse_older, refuse_smaller
+from workers.catalog.build import refuse_older, refuse_smaller, refuse_wrong
 from workers.catalog.check import WHAT, PinComparison
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
@@ -122,18 +122,18 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
 
     It is checked before it is used: its size against the current generation, and a thousand of its records against the
     follow store. Pages and workers continue meanwhile. If another process builds it in a cluster, this says which one,
-    and since when. It is not used if another generation came into use meanwhile, or if there was a rollback. A cluster
-    that fails keeps no other from its build.
+    and since when. It is not used if another generation came into use meanwhile, or if there was a rollback. If
+    one cluster fails, the others are built all the same.
 
     \b
     Examples:
       feedctl catalog build pins
       feedctl catalog build pins --cluster b
     """
+    clusters = _clusters(session, name, cluster)
     if name != PINS:
         raise click.UsageError(f"only {PINS} comes from the follow store: feedctl catalog load {name} FILE --as-of MS")
     memory_tuning.relax()
-    clusters = _clusters(session, name, cluster)
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
     progress, began_s = ProgressLine("build"), time.monotonic()
@@ -217,7 +217,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
     if name == PINS:
         raise click.UsageError(f"{PINS} comes from the follow store: feedctl catalog build {PINS}")
     clusters = _clusters(session, name, cluster)
-    refuse_ahead(as_of_ms, clock_of(session.config)())
+    refuse_wrong(as_of_ms, clock_of(session.config)())
     memory_tuning.relax()
     for each in clusters:
         progress = ProgressLine(f"load {each}")

@@ -21,9 +21,9 @@ _CONFIGURATION = "configuration"
 def check(session: Session, *, as_json: bool) -> None:
     """Check a home before anything is started on it, and name every fault. Writes nothing.
 
-    It checks feed.toml and the environment, places, limits, file permissions, disk space, clocks, the stores in files
-    and the tokens. It asks no servers: feedctl schema check and feedctl topics check do that. The exit status is 2
-    if there is a fault.
+    It checks feed.toml and the environment, places, limits, file permissions, disk space, clocks, the stores in files,
+    libraries and the tokens. It asks no servers: feedctl schema check and feedctl topics check do that. The exit status
+    is 2 if there is a fault.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def check(session: Session, *, as_json: bool) -> None:
     for finding in found:
         _tell(finding.check, finding.message, ok=False, as_json=as_json)
     if found:
-        note(f"{plural(len(found), 'finding')}: nothing was written")
+        note(f"{plural(len(found), 'fault')} found; check changes nothing")
         sys.exit(USAGE)
 
 

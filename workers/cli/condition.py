@@ -6,6 +6,7 @@ Looking is apart from judging: `problems` is pure.
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from feedstore.app.config import Config
@@ -26,6 +27,8 @@ WAITS_MS: Final = 60_000
 """How old what waits may be if no worker runs."""
 BEHIND_MS: Final = 180_000
 """How far behind a cluster may be while a worker runs, if the caller does not say."""
+FULL_BYTES: Final = 1 << 20
+"""With less room a disk is full: stores write more than that at once."""
 PARKED_MS: Final = 600_000
 """How long deliveries may be parked."""
 SAME_MS: Final = 5_000
@@ -49,11 +52,12 @@ class ClusterStatus:
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system of a store in files."""
+    """The file system of a store in files. shared: the other stores on it."""
 
     store: str
     free_bytes: int
     capacity_bytes: int
+    shared: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -157,14 +161,16 @@ def disks(config: Config) -> Iterator[Disk]:
         paths["the follow store"] = config.shard_files[0]
     if config.queue_file is not None:
         paths["the queue"] = config.queue_file
-    seen: set[int] = set()
+    on: dict[int, list[str]] = {}
     for store, path in paths.items():
-        there = path if path.exists() else config.home
-        device = there.stat().st_dev
-        if device not in seen:
-            seen.add(device)
-            room = os.statvfs(there)
-            yield Disk(store, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize)
+        on.setdefault(_there(config, path).stat().st_dev, []).append(store)
+    for store, *shared in on.values():
+        room = os.statvfs(_there(config, paths[store]))
+        yield Disk(store, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize, shared)
+
+
+def _there(config: Config, path: Path) -> Path:
+    return path if path.exists() else config.home
 
 
 def _waits_ms(ports: Ports) -> int | None:
@@ -230,9 +236,10 @@ def _nothing_works(condition: Condition) -> Iterator[str]:
     # What left the outbox is no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
     if oldest_ms is not None and oldest_ms > WAITS_MS:
-        left = plural(max(condition.groups.values()), "message")
+        most = max(condition.groups.values())
+        have = "message has" if most == 1 else "messages have"
         how = "for" if condition.waits_ms is not None else "for up to"
-        yield f"{left} to do {how} {ago(oldest_ms)}, and no worker runs in this home: feedctl work"
+        yield f"{most:,} {have} waited {how} {ago(oldest_ms)}, and no worker runs in this home: start feedctl work"
 
 
 def _nothing_reads(condition: Condition) -> Iterator[str]:
@@ -268,7 +275,11 @@ def _parked(condition: Condition) -> Iterator[str]:
 
 def _full(condition: Condition) -> Iterator[str]:
     for disk in condition.disks:
-        if disk.free_bytes < FREE_BYTES_MIN:
+        if disk.free_bytes < FULL_BYTES:
+            stores = (disk.store, *disk.shared)
+            what = "actions are refused" if "the follow store" in stores else "nothing lands there"
+            yield f"the disk of {', '.join(stores)} is full: {what} until there is room"
+        elif disk.free_bytes < FREE_BYTES_MIN:
             yield f"the disk of {disk.store} has {disk.free_bytes >> 20} MiB left: make room before it is full"
 
 

@@ -9,7 +9,7 @@ import click
 
 from workers.app import wiring
 from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, CommandRefusedError, Session, json_option, pass_session
+from workers.cli.session import ID, REFUSED, CommandRefusedError, Session, json_option, pass_session
 from workers.following.redeliver import every_letter, redeliver
 from workers.queue.port import DeadLetter, DeadLetters
 
@@ -53,7 +53,7 @@ def list_letters(session: Session, limit: int, after: int, *, as_json: bool) -> 
 
 
 @dead.command()
-@click.argument("letter_id", metavar="ID", type=click.IntRange(1))
+@click.argument("letter_id", metavar="ID", type=ID)
 @json_option
 @pass_session
 def show(session: Session, letter_id: int, *, as_json: bool) -> None:
@@ -76,7 +76,7 @@ def show(session: Session, letter_id: int, *, as_json: bool) -> None:
 
 
 @dead.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1))
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=ID)
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @pass_session
 def retry(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:
@@ -101,11 +101,12 @@ def retry(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:
         sent = redeliver(ports.queue, topics, ports.dead, _chosen(ports.dead, ids, everything=everything), on_kept)
     note(f"{sent:,} sent again" + (f", {stayed:,} kept" if stayed else ""))
     if stayed:
+        note("feedctl dead show ID says what a letter is, feedctl dead drop ID drops it")
         sys.exit(REFUSED)
 
 
 @dead.command()
-@click.argument("ids", metavar="[ID]...", nargs=-1, type=click.IntRange(1))
+@click.argument("ids", metavar="[ID]...", nargs=-1, type=ID)
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @pass_session
 def drop(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:

@@ -75,9 +75,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
         with session.ports("read") as ports:
             gone = [name for name in _named(ports, cluster) if rebuilding.needs_new(ports, session.config, name)]
             if gone:
-                raise HomeBusyError(
-                    f"{error}; stop it first: {', '.join(gone)} must be created again", error.pid
-                ) from error
+                raise HomeBusyError(f"{error}; {', '.join(gone)} must be created again", error.pid) from error
             _ask(ports, user, cluster)
         note(f"requested; the worker (pid {error.pid or 'unknown'}) does it: feedctl verify says if anything is left")
 

@@ -82,7 +82,8 @@ def repair(
     Wrong entries are removed by delete markers, and missing ones refilled. If a delete marker hides the entries of a
     follow, that follow gets a new time of its follower's clock. A running worker does the writing; without one, this
     command works until everything has landed. It may be killed at any moment: run it again. The exit status is 1 if
-    something is left, and with --dry-run if there is something to repair.
+    something is left, and with --dry-run if there is something to repair, or 3 if there is not and work is waiting, so
+    that there is no answer yet.
 
     \b
     Examples:
@@ -124,6 +125,8 @@ def _dry_run(
         for finding in found(ports, session.config.limits, spans, total, progress, clusters):
             _tell(finding, repairing.plan(finding, now_ms) or repairing.left(finding), as_json=as_json)
     if waits is not None:
+        if not total.differences:
+            raise TryLaterError(f"nothing is wrong with what has landed; {waits}")
         note(f"what has not landed was left out; {waits}")
     note(f"{plural(total.differences, 'difference')}; nothing was done")
     if total.differences:

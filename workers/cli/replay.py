@@ -16,7 +16,7 @@ from workers.app import memory_tuning
 from workers.app import replay as replaying
 from workers.app.replay import ByteStream, InterruptedReplayError, Replayed
 from workers.cli.output import ProgressLine, emit_json, note, plural
-from workers.cli.session import REFUSED, Session, StoppedError, TryLaterError, json_option, pass_session
+from workers.cli.session import REFUSED, MisusedError, Session, StoppedError, TryLaterError, json_option, pass_session
 
 
 @click.command(short_help="Record the actions of a file of JSON lines.")
@@ -52,6 +52,8 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
         else:
             with open(file, "rb") as source:  # noqa: PTH123 - click gives a name
                 done = _replay(source, follows, from_line)
+    if from_line > done.lines + 1:  # one behind the last is where a replay that was stopped there continues
+        raise MisusedError(f"--from-line {from_line}: there are only {plural(done.lines, 'line')}")
     if as_json:
         emit_json({"lines": done.lines, "recorded": done.recorded, "bad": done.bad})
     else:

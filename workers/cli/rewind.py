@@ -42,7 +42,9 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
             rewound = rewinding.rewind(ports, session.config.limits, cluster, by_ms)
     except rewinding.TooFarBackError as error:
         raise CommandRefusedError(str(error)) from error
-    except (HomeBusyError, GroupBusyError) as error:
+    except HomeBusyError as error:
+        raise TryLaterError(f"{error}; nothing was moved") from error
+    except GroupBusyError as error:
         raise TryLaterError(f"{error}: stop the writers of cluster {cluster} first; nothing was moved") from error
     if as_json:
         emit_json({"cluster": cluster, "to_ms": rewound.to_ms, "again": rewound.again})

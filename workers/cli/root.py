@@ -25,9 +25,9 @@ from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, CommandRefusedErro
 from workers.pipeline.runtime import WorkerFailedError
 
 _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
+    MisconfiguredError: MisusedError,  # some are a NotNowError as well: what runs waits for the operator
     NotNowError: TryLaterError,
     NeverError: CommandRefusedError,
-    MisconfiguredError: MisusedError,
     PortError: TryLaterError,
     InvalidValueError: MisusedError,
     MalformedCursorError: MisusedError,
@@ -95,7 +95,7 @@ class _Feedctl(click.Group):
         except (OutputClosedError, BrokenPipeError) as error:  # the help of a command is not written by us
             raise click.exceptions.Exit(CLOSED) from error
         except OutdatedStoreError as error:
-            raise TryLaterError(home_files.outdated(error)) from error
+            raise MisusedError(home_files.outdated(error)) from error
         except _EXPECTED as error:
             ProgressLine.clear()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))
@@ -199,7 +199,7 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     Exit codes:
       0  done
       1  something was found or refused: differences, bad lines, dead letters, a worker that failed
-      2  the command line or the configuration is wrong
+      2  the command line or the configuration is wrong, or a store is lost, damaged or of another version
       3  try later: a store is unavailable, a worker holds the home, or there is no answer yet
     130  stopped by Ctrl-C
     141  the reader of the output closed it

@@ -20,14 +20,13 @@ from feedstore.app.services import Services, open_services, services_on
 from feedstore.app.tracing import open_tracer
 from feedstore.app.wiring import clock_of
 from feedstore.catalog.settings import PINS, posted
-from feedstore.errors import ConfigError, PortError
+from feedstore.errors import ConfigError, MissingExtraError, PortError
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
 from feedstore.metering import Counting, definitions_of
 from feedstore.tracing import Tracer
 from workers.app import home, logs, memory_tuning, metering, targets, wiring
 from workers.app.home import HomeBusyError
-from workers.app.plots import PLOTS
 from workers.app.queue_status import LazyQueues, OpenQueues
 from workers.cli.output import note, say
 from workers.cli.session import Session, pass_session
@@ -87,7 +86,7 @@ def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
     try:
         from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:
-        raise ConfigError(f"to serve HTTP, install feedstore[http]: {error}") from error
+        raise MissingExtraError("to serve HTTP", "http", error) from error
     return closing(http_wiring.listen(config, host, port))
 
 
@@ -111,7 +110,8 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
             try:
                 lock = stack.enter_context(home.worker_lock(config.home))
             except HomeBusyError as error:
-                note(f"{error}: that worker does the work, and this process only serves")
+                held = home.held(config.home, error.pid)
+                note(f"{held}: that worker does the work, and this process only serves")
             else:
                 ports = stack.enter_context(closing(wiring.open_ports(config, "write", alone=True, tracer=tracer)))
                 _serve_and_work(config, ports, lock, listener, stop)
@@ -211,6 +211,7 @@ def _serving(
 ) -> Iterator["HttpServer"]:
     """A server that runs, and has said where. meter: what is counted next to the requests."""
     from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
+    from workers.app.plots import PLOTS  # noqa: PLC0415 - the same
 
     with ExitStack() as stack:
         posting = _posting(config, stack)

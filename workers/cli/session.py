@@ -59,7 +59,7 @@ class _Id(click.ParamType):  # type: ignore[type-arg]  # generic in some version
         digits = str(value)
         # Its length first: Python refuses to read a number of thousands of digits.
         if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and 0 < int(digits) <= MAX_ID):
-            self.fail(f"expected an id, a whole number from 1 to {MAX_ID}, got {digits[:40]!r}", param, ctx)
+            self.fail(f"expected an id, a whole number from 1 to 2^63-1, got {digits[:40]!r}", param, ctx)
         return int(digits)
 
 

@@ -7,7 +7,7 @@ import click
 import msgspec
 
 from feedstore.app.wiring import monotonic_s
-from workers.app import wiring
+from workers.app import home, wiring
 from workers.cli.condition import ClusterStatus, Condition, look, problems
 from workers.cli.output import ago, emit_json, plural, say, when
 from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
@@ -60,7 +60,10 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
                 "clocks_ahead_ms": {str(shard): ms for shard, ms in found.clocks.items()},
                 "clocks_off": [msgspec.structs.asdict(each) for each in found.off],
                 "waits_ms": found.waits_ms,
-                "disks": [vars(disk) for disk in found.disks],
+                "disks": [
+                    {"store": disk.store, "free_bytes": disk.free_bytes, "capacity_bytes": disk.capacity_bytes}
+                    for disk in found.disks
+                ],
                 "dead_letters": found.dead,
                 "problems": wrong,
             }
@@ -88,7 +91,8 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
 def workers(found: Condition) -> str:
     """The workers that are known here, for people."""
     if found.worker is not None:
-        return f"pid {found.worker or 'unknown'}"
+        command = home.command_of(found.worker)
+        return f"pid {found.worker or 'unknown'}" + ("" if command is None else f", {command}")
     if not found.members:
         return "none runs"
     return ", ".join(f"{group} {count or 'NONE'}" for group, count in found.members.items())

@@ -48,7 +48,8 @@ def token() -> None:
 def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) -> None:
     """Create a token, print it to stdout, and store only its hash.
 
-    The hash is saved in the file that feed.toml names (http.tokens). Running servers load it within seconds.
+    The hash is saved in the file that feed.toml names (http.tokens). Servers that were started with this file load it
+    within seconds; one that was started without a file must be started again.
 
     \b
     Examples:
@@ -57,9 +58,17 @@ def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) ->
     """
     path = _tokens(session)
     end = None if expires == "never" else _in(expires)
+    is_first = not path.exists()
     say(tokens.issue(path, name, scopes, end))
     until = "never expires" if end is None else f"expires at {end:%Y-%m-%d %H:%M:%S} UTC"
-    note(f"saved its hash to {path}; the token {until}; running servers load it within seconds")
+    note(f"saved its hash to {path}; the token {until}; {_loaded(is_first=is_first)}")
+
+
+def _loaded(*, is_first: bool) -> str:
+    """When servers know a token. No server starts with a file that is not there."""
+    if is_first:
+        return "a server that runs is open to this machine without a token until it is started again"
+    return "servers that were started with this file load it within seconds"
 
 
 def _in(duration: str) -> datetime:
@@ -115,7 +124,8 @@ def _tokens(session: Session) -> Path:
     """The file with the tokens. Raises ConfigError: there is none."""
     path = session.config.http.tokens
     if path is None:
-        raise ConfigError(f'{session.home / FILE_NAME}: http.tokens is not set: set it to "tokens.toml", for example')
+        file = session.home / FILE_NAME
+        raise ConfigError(f'{file}: http.tokens is not set: in the section [http], write: tokens = "tokens.toml"')
     return path
 
 

@@ -40,7 +40,7 @@ def trim(session: Session, *, as_json: bool) -> None:
                     )
     except HomeBusyError as error:
         raise HomeBusyError(
-            f"{error}; it trims regularly (feed.toml: worker.housekeeping). To trim now, stop it first", error.pid
+            f"{error}. A worker trims regularly by itself (feed.toml: worker.housekeeping)", error.pid
         ) from error
 
 

@@ -10,6 +10,7 @@ from threading import Event
 from types import FrameType
 
 import click
+from click.core import ParameterSource
 
 from feedstore.errors import ConfigError
 from feedstore.follows.port import FollowStoreUnavailableError
@@ -77,6 +78,9 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
       feedctl work --until-idle --wait 10m
       feedctl work --metrics 127.0.0.1:9464
     """
+    source = click.get_current_context().get_parameter_source("wait_ms")
+    if source is ParameterSource.COMMANDLINE and not until_idle:
+        raise click.UsageError("--wait needs --until-idle")
     # Before the lock: who sees that a worker holds the home may send it a signal.
     # Canaries are read as pages are; nothing else here reads feeds.
     served = bool(metrics_at or session.config.metrics.listen)

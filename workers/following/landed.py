@@ -43,10 +43,11 @@ def landed_before(ports: Ports) -> dict[str, int]:
 
 
 class Waiting(NamedTuple):
-    """The messages that wait for a worker.
+    """What keeps feeds from being as recorded until a worker runs.
 
     work: messages, and of the relay recorded actions, by the loop that must take them. Requests for refills do not
-        count: they change no feed's contents, and where an unfollow waits for one, its cluster's notes say so.
+        count: they change no feed's contents, and where an unfollow waits for one, its cluster's notes say so. Nor do
+        updates of catalogs.
     refills_ms: when the oldest request for a refill in the outbox committed; None if there is none.
     """
 
@@ -59,7 +60,8 @@ def waiting(ports: Ports) -> Waiting:
     rows = ports.follows.unrelayed(_ACTIONS)
     refills = [asked for row in rows for asked in _refills(row)]
     actions = sum(row.number for row in rows)
-    left = {name: lag for name, lag in lags(ports).items() if lag}
+    of_catalogs = {group for some in ports.entering.values() for _, group in some}
+    left = {name: lag for name, lag in lags(ports).items() if lag and name not in of_catalogs}
     if actions < _ACTIONS:
         left.pop(RELAY, None)
         if len(refills) < actions:

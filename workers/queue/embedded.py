@@ -23,6 +23,7 @@ from typing import Final, NamedTuple, cast
 
 import msgspec
 
+from feedstore.errors import MisconfiguredError
 from feedstore.sqlite_file import SqliteFile
 from workers.queue.port import (
     DeadLetter,
@@ -144,7 +145,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
-class NoQueueError(QueueUnavailableError):
+class NoQueueError(QueueUnavailableError, MisconfiguredError):
     """There is no file, or one in which no queue was made: it was lost, or its making was interrupted."""
 
 

@@ -4,6 +4,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
+from feedstore.errors import MisconfiguredError
 from feedstore.sqlite_file import SqliteFile, Use
 from workers.queue.port import QueueError, QueueUnavailableError
 
@@ -18,6 +19,10 @@ USE: Final = Use(
     writer_cache_kib=1_024,
     reader_cache_kib=256,  # a message is read once: only the upper pages of its index are needed again
 )
+
+
+class WrongQueueError(QueueUnavailableError, MisconfiguredError):
+    """A file is not of the embedded queue, or of another format of it."""
 
 
 def make_file(path: Path) -> SqliteFile:
@@ -62,6 +67,6 @@ def _check_format(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise QueueUnavailableError(f"{path}: not a file that the embedded queue made")
+        raise WrongQueueError(f"{path}: not a file that the embedded queue made")
     if version != FORMAT:
-        raise QueueUnavailableError(f"{path}: format {version}, this program knows {FORMAT}")
+        raise WrongQueueError(f"{path}: format {version}, this program knows {FORMAT}")

@@ -117,7 +117,7 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     def in_use(self) -> Made:
         """Raises NoGenerationError."""
         if self.current is None:
-            raise NoGenerationError("no generation of this catalog is in use: load one and use it")
+            raise NoGenerationError("no generation of this catalog is in use: feedctl catalog build, or load")
         return self.generation(self.current)
 
 

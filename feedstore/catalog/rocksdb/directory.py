@@ -169,7 +169,7 @@ class Directory:
             yield
         except FileNotFoundError:
             raise NoGenerationError(
-                f"{self.current_file} is missing: no generation is in use; load one and use it"
+                f"{self.current_file} is missing, so no generation is in use: feedctl catalog build, or load"
             ) from None
         except OSError as error:
             raise CatalogUnavailableError(f"{self.current_file}: {error}") from error

@@ -8,7 +8,7 @@ import pymysql
 
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.follows.mysql.servers import MySQLServer
-from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError, WrongStoreError
 from feedstore.follows.versions import latest, migrations, refuse_shard, refuse_version
 
 LOCK_WAIT_S: Final = 15
@@ -89,7 +89,7 @@ def _locked(connection: MySQLConnection, server: MySQLServer) -> None:
 def _migrate(connection: MySQLConnection, server: MySQLServer) -> None:
     stored = _version(connection)
     if stored > latest("mysql"):
-        raise FollowStoreUnavailableError(f"{server}: it has version {stored}, this program knows {latest('mysql')}")
+        raise WrongStoreError(f"{server}: it has version {stored}, this program knows {latest('mysql')}")
     for version, script in migrations("mysql"):
         if version > stored:
             connection.run([script.rstrip().removesuffix(";")])

@@ -21,7 +21,13 @@ from workers.queue.embedded import NoQueueError, stored_partitions
 
 _FILES_MAX: Final = 100_000
 """How many files of a home are looked at."""
-_HTTP_LIBRARIES: Final = ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
+_LIBRARIES: Final = {
+    "http": ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
+    "metrics": ("prometheus_client",),
+    "traces": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
+}
+"""What extras bring that is loaded only once a process serves or sends. What a store needs is asked for by opening it.
+"""
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class HomeFacts:
     """located: resolved, so that two names of one place are equal. failed: what a start-up path refuses, by its check.
     partitions: of the topics of an embedded queue that is there. clocks_ms: the times of the shards. newest_ms: when
     the youngest file of the home was written. off_ms: how far this machine's clock is ahead of the home's time, if that
-    is too far. open_files_max: None if there is no bound.
+    is too far. open_files_max: None if there is no bound. missing: libraries, by extra.
     """
 
     config: Config
@@ -74,7 +80,7 @@ class HomeFacts:
     off_ms: int | None
     open_files_max: int | None
     tokens: tuple[IssuedToken, ...]
-    missing_http: tuple[str, ...]
+    missing: Mapping[str, tuple[str, ...]]
 
 
 def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
@@ -117,7 +123,9 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         off_ms=None if (clock := feedstore_wiring.home_clock(config)) is None else clock.own_offset_ms(),
         open_files_max=None if hard == resource.RLIM_INFINITY else hard,
         tokens=tuple(found_tokens),
-        missing_http=tuple(name for name in _HTTP_LIBRARIES if find_spec(name) is None),
+        missing={
+            extra: tuple(name for name in names if not _is_installed(name)) for extra, names in _LIBRARIES.items()
+        },
     )
 
 
@@ -221,6 +229,13 @@ def _open_cluster(config: Config, name: str) -> None:
         return  # its url was read already, and no server is asked
     with closing(feedstore_wiring.open_cluster(config, name, "read")) as cluster:
         cluster.opened()
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # what it is in is missing
+        return False
 
 
 def _http(config: Config, environ: Mapping[str, str]) -> list[IssuedToken]:

@@ -5,6 +5,7 @@ from itertools import combinations
 from typing import Final, NamedTuple
 
 from feedstore.clocks import APART_MAX_MS
+from feedstore.errors import MissingExtraError
 from workers.app.checks.facts import HomeFacts
 from workers.app.wiring import other_partitions
 
@@ -141,10 +142,20 @@ def _http(facts: HomeFacts) -> Iterator[str]:
     http = facts.config.http
     if http.tokens is None:
         return
-    if facts.missing_http:
-        yield f"http.tokens: to serve HTTP, install feedstore[http]: no {', '.join(facts.missing_http)}"
     if facts.tokens and all(token.expired(facts.now_ms) for token in facts.tokens):
         yield f"{http.tokens}: every token has expired; make another: feedctl token new --name NAME --scope read"
+
+
+def _libraries(facts: HomeFacts) -> Iterator[str]:
+    config = facts.config
+    asked = {
+        "http": ("http.tokens", config.http.tokens),
+        "metrics": ("metrics.listen", config.metrics.listen),
+        "traces": ("traces.endpoint", config.traces.endpoint),
+    }
+    for extra, (key, value) in asked.items():
+        if value is not None and facts.missing[extra]:
+            yield str(MissingExtraError(key, extra, ImportError(f"no {', '.join(facts.missing[extra])}")))
 
 
 def _nothing(_: HomeFacts) -> Iterator[str]:
@@ -172,6 +183,7 @@ CHECKS: Final = (
     Check("queue", _queue, lambda facts: f"{_counted(facts.config.partitions, 'partition')} a topic"),
     Check("clusters", _nothing, lambda facts: ", ".join(each.name for each in facts.config.clusters)),
     Check("clock", _clock, lambda facts: f"that of the home, {_counted(len(facts.clocks_ms), 'shard')} and the files"),
+    Check("libraries", _libraries, lambda _: "all that feed.toml asks for"),
     Check(
         "http",
         _http,
