@@ -244,6 +244,28 @@ def test_the_state_of_clusters_and_queue_stands_there(sight: Sight) -> None:
     sight.says("letters-brief", "none")
 
 
+def test_p95_has_a_column_once_the_reads_of_a_cluster_are_timed(sight: Sight) -> None:
+    def heads() -> list[str]:
+        return [each.text for each in sight.driver.find_elements(By.CSS_SELECTOR, "#clusters-head th")]
+
+    sight.open()
+    sight.says("clusters", "closed")
+    assert heads() == ["cluster", "breaker", "behind"], "reads of clusters in files are not timed"
+    script = """
+        const real = window.fetch;
+        window.fetch = async (url, ...rest) => {
+          const response = await real(url, ...rest);
+          if (!String(url).endsWith("/v1/status")) return response;
+          const status = await response.json();
+          status.clusters[0].p95_ms = 12;
+          return new Response(JSON.stringify(status));
+        };
+    """
+    sight.driver.execute_script(script)
+    sight.says("clusters", "12 ms", "too few reads so far")
+    assert heads() == ["cluster", "breaker", "behind", "p95"]
+
+
 # Tokens
 # --------------------------------------------------------------------------------------------------------------------
 

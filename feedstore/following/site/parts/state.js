@@ -10,8 +10,14 @@ const FAR_MS = 60_000;
 const isFar = (each) => each.is_lagging || each.behind_ms > FAR_MS;
 const cell = (text, level = "") => make("td", level ? { class: level } : {}, text);
 const head = (text) => make("th", { scope: "row" }, text);
+const UNTIMED = "not known: too few reads so far, or a cluster in files";
+const untimed = () => make("td", { title: UNTIMED }, make("span", { "aria-hidden": "true" }, "–"), make("span", { class: "unseen" }, UNTIMED));
 
 export function showClusters(clusters) {
+  // A cluster in files has none, and one on servers has none before it was read for a while.
+  const isTimed = clusters.some((each) => each.p95_ms !== null);
+  const names = ["cluster", "breaker", "behind", ...(isTimed ? ["p95"] : [])];
+  refill(find("clusters-head"), names.map((name) => make("th", { scope: "col" }, name)));
   refill(
     find("clusters"),
     clusters.map((each) =>
@@ -21,7 +27,7 @@ export function showClusters(clusters) {
         head(each.name),
         cell(each.breaker, each.breaker === "closed" ? "good" : "bad"),
         cell(durationText(each.behind_ms) + (each.is_lagging ? ", lagging" : ""), isFar(each) ? "warn" : ""),
-        cell(each.p95_ms === null ? "in files" : durationText(each.p95_ms)),
+        ...(isTimed ? [each.p95_ms === null ? untimed() : cell(durationText(each.p95_ms))] : []),
       ),
     ),
   );
