@@ -32,10 +32,16 @@ export function inFeedOrder(entries) {
 
 const two = (number) => String(number).padStart(2, "0");
 
+/** The local time of day. */
+export function clockText(ms, withSeconds) {
+  const at = new Date(ms);
+  return `${two(at.getHours())}:${two(at.getMinutes())}${withSeconds ? `:${two(at.getSeconds())}` : ""}`;
+}
+
 /** The local time: with the date where that is not today's. */
 export function timeText(ms, now_ms) {
   const at = new Date(ms);
-  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const clock = clockText(ms, true);
   if (at.toDateString() === new Date(now_ms).toDateString()) return clock;
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock}`;
 }
