@@ -276,7 +276,7 @@ def tokens(served: Served) -> dict[str, str]:
     served.stop()
     toml = served.cli.home / "feed.toml"
     toml.write_text(toml.read_text().replace("# tokens =", "tokens ="))
-    scopes = {"read": ["read"], "write": ["read", "write"], "operate": ["read", "operate"]}
+    scopes = {"read": ["read"], "write": ["read", "write"], "operate": ["read", "operate"], "operator": ["operate"]}
     issued = {}
     for name, each in scopes.items():
         words = [word for scope in each for word in ("--scope", scope)]
@@ -289,14 +289,37 @@ def test_without_a_token_it_says_what_is_needed_and_with_one_it_goes_on(
     tokens: dict[str, str], served: Served, sight: Sight
 ) -> None:
     sight.open(1)
-    sight.says("connection", "Authentication required")
+    sight.says("connection", "This server asks for a token", "“A token is needed”")
     assert sight.pins() == []
+    assert not sight.is_shown("read-only"), "nothing is there to be read only"
+    assert not sight.is_shown("following-panel"), "cards that can say nothing are away"
     sight.use_token(tokens["write"])
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
     sight.until(lambda: not sight.is_shown("connection"), "no problem is shown")
     assert tokens["write"] not in sight.driver.current_url
     kept = sight.driver.execute_script("return [sessionStorage.length, localStorage.length, document.cookie]")
     assert kept == [1, 0, ""]
+
+
+def test_a_token_that_is_not_taken_is_said(tokens: dict[str, str], sight: Sight) -> None:
+    sight.open(1)
+    sight.use_token("wrong")
+    sight.says("connection", "does not take the token of this tab (unknown token)", "“A token is needed”")
+
+
+def test_of_another_reader_nothing_stays_and_that_it_may_not_read_is_said_once(
+    tokens: dict[str, str], sight: Sight
+) -> None:
+    sight.open(1)
+    sight.use_token(tokens["read"])
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.says("clusters", "closed")
+    sight.use_token(tokens["operator"])
+    sight.says("connection", "This token is not for reading", "scope read", "“Access: operate”")
+    assert sight.pins() == []
+    assert sight.text("clusters") == ""
+    shown = [each.text for each in sight.driver.find_elements(By.CSS_SELECTOR, ".problem") if each.is_displayed()]
+    assert shown == [sight.text("connection")]
 
 
 def test_a_token_without_the_scope_write_reads_only(tokens: dict[str, str], sight: Sight) -> None:
@@ -353,7 +376,7 @@ def test_a_problem_is_said_in_its_own_words_and_goes_by_itself(sight: Sight) -> 
     """
     sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
     sight.open(1)
-    sight.says("feed-problem", "No cluster is available. try again")
+    sight.says("feed-problem", "No cluster is available. Try again.")
     sight.says("clusters-brief", "2 well")
     assert not sight.is_shown("connection"), "the server itself answers"
     sight.driver.execute_script("window.isAway = false")

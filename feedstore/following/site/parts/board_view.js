@@ -108,14 +108,11 @@ export class BoardView {
   /** refusal: the problem of those who may not write, or null. */
   allow(refusal) {
     this.#mayMove = refusal === null;
-    find("board-read-only").hidden = this.#mayMove;
+    // Where nothing can be read, that is said at the top.
+    find("board-read-only").hidden = refusal?.status !== 403;
     find("board-keys").hidden = !this.#mayMove;
-    if (refusal !== null) say(find("board-read-only"), `Read-only here. ${refusal.title}: ${refusal.detail}.`);
+    if (refusal !== null) say(find("board-read-only"), `Read-only here: ${refusal.detail}.`);
     if (this.#board !== null) this.#draw();
-  }
-
-  refresh() {
-    if (this.#board !== null) this.#rhythm.now();
   }
 
   async #look() {

@@ -1,6 +1,6 @@
 /** Making and finding elements. Text is always text: nothing that a server says becomes markup. */
 
-import { timeText } from "./values.js";
+import { problemText, timeText } from "./values.js";
 
 export const find = (id) => document.getElementById(id);
 
@@ -35,6 +35,6 @@ export function refill(element, children) {
 
 /** Shows a problem, or hides the place for it where there is none. */
 export function showProblem(element, problem) {
-  if (problem !== null) say(element, `${problem.title}. ${problem.detail}`.trim());
+  if (problem !== null) say(element, problemText(problem));
   element.hidden = problem === null;
 }

@@ -2,7 +2,7 @@
 
 import { problemOf, readFollowing, record } from "./api.js";
 import { find, make, refill, say, showProblem, time } from "./elements.js";
-import { ID_TEXT, counted, followeeText, idOf } from "./values.js";
+import { ID_TEXT, counted, followeeText, idOf, problemText } from "./values.js";
 
 const PAGE = 50;
 const PAGE_MAX = 500;
@@ -51,8 +51,9 @@ export class FollowingPanel {
   /** refusal: the problem of a user who may not write, or null. */
   allow(refusal) {
     this.#may = refusal === null;
-    find("read-only").hidden = this.#may;
-    if (refusal !== null) say(find("read-only"), `Read-only here. ${refusal.title}: ${refusal.detail}.`);
+    // Where nothing can be read, that is said at the top.
+    find("read-only").hidden = refusal?.status !== 403;
+    if (refusal !== null) say(find("read-only"), `Read-only here: ${refusal.detail}.`);
     this.#enable();
     this.#draw();
   }
@@ -148,7 +149,7 @@ export class FollowingPanel {
         if (user !== this.#user) return;
         const isAgain = problem.isMaybeDone && tries < TRIES;
         const outcome = isAgain ? "Trying again …" : problem.isMaybeDone ? "It may have been recorded: try again, it counts once." : "";
-        say(find("action"), `To ${what}: ${problem.title}. ${problem.detail} ${outcome}`);
+        say(find("action"), `To ${what}: ${problemText(problem)} ${outcome}`);
         if (!isAgain) return;
         await new Promise((resolve) => setTimeout(resolve, Math.max(problem.retryAfter_ms, PAUSE_MS * 2 ** (tries - 1))));
       }

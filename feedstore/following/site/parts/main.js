@@ -9,7 +9,7 @@ import { Feed } from "./feed.js";
 import { FollowingPanel } from "./following.js";
 import { Rhythm } from "./rhythm.js";
 import { showClusters, showLetters, showQueue } from "./state.js";
-import { ID_TEXT, behindText, counted, idOf, timeText } from "./values.js";
+import { ID_TEXT, behindText, counted, idOf, problemText, timeText } from "./values.js";
 import { Why } from "./why.js";
 import { WorkView } from "./work.js";
 
@@ -121,7 +121,7 @@ async function more() {
   } catch (error) {
     if (current === feed) {
       const problem = problemOf(error);
-      text = `${problem.title}. ${problem.detail}`;
+      text = problemText(problem);
       tailFailed = true;
     }
   }
@@ -214,6 +214,7 @@ async function askAccess() {
   catalogs.allow(refusals.operate);
   const may = SCOPES.filter((scope) => refusals[scope] === null);
   say(find("access"), may.length ? `Access: ${may.join(", ")}` : "A token is needed");
+  find("forget").hidden = token.get() === null;
   if (refusals.read !== null) find("token-panel").open = true;
   return refusals;
 }
@@ -230,23 +231,23 @@ function showTrouble(where, problem) {
   const isOld = trouble !== undefined && answered_ms !== null;
   if (trouble !== undefined) {
     const age = isOld ? `The page shows the state of ${timeText(answered_ms, Date.now())}.` : "";
-    const detail = trouble.status === 401 ? `Give one at the top (${trouble.detail}).` : trouble.detail;
-    say(find("connection"), `${trouble.title}. ${detail} ${age}`.trim());
+    say(find("connection"), `${troubleText(trouble)} ${age}`.trim());
   }
   find("connection").hidden = trouble === undefined;
   document.body.toggleAttribute("data-old", isOld);
+  document.body.toggleAttribute("data-blank", trouble !== undefined && answered_ms === null);
 }
 
-function tokenChanged() {
-  mayNot = null;
-  find("token").value = "";
-  find("token-panel").open = false;
-  stateRhythm.now();
-  feedRhythm.now();
-  following.refresh();
-  board.refresh();
-  work.refresh();
+function troubleText(trouble) {
+  const where = `“${find("access").textContent}” above`;
+  if (trouble.mayNotRead) return `This token is not for reading: enter one that has the scope read, under ${where}.`;
+  if (trouble.status !== 401) return problemText(trouble);
+  if (token.get() === null) return `This server asks for a token: enter yours under ${where}.`;
+  return `The server does not take the token of this tab (${trouble.detail}): enter another one under ${where}.`;
 }
+
+/** Another token is another reader: the page begins again, and nothing stays of what the one before was shown. */
+const tokenChanged = () => location.reload();
 
 // The user at the screen
 // -----------------------------------------------------------------------------------------------------------------

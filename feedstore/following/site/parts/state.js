@@ -57,7 +57,7 @@ export async function showLetters(count, refusal) {
   const note = find("letters-note");
   note.hidden = false;
   if (refusal !== null && count !== 0) {
-    say(note, `Their reasons are for operators. ${refusal.title}: ${refusal.detail}.`);
+    say(note, `Their reasons are for operators: ${refusal.detail}.`);
     refill(find("letters"), []);
     return;
   }

@@ -83,4 +83,10 @@ export function roomOf(above, below) {
   return gap < 0n ? null : gap === 0n ? -1 : gap.toString(2).length - 1;
 }
 
+/** In sentences: what a server says of details begins in lower case, and has no full stop. */
+export function problemText({ title, detail }) {
+  const said = detail.replace(/^[a-z]+(?= )/, (word) => word[0].toUpperCase() + word.slice(1));
+  return `${title}. ${said}${said === "" || said.endsWith(".") ? "" : "."}`.trim();
+}
+
 export const followeeText = (edge) => (edge.user === undefined ? `board ${edge.board}` : `user ${edge.user}`);

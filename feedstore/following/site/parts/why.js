@@ -2,7 +2,7 @@
 
 import { problemOf, readWhy } from "./api.js";
 import { make, refill, say, time } from "./elements.js";
-import { followeeText } from "./values.js";
+import { followeeText, problemText } from "./values.js";
 
 /** Asked again for the same pin, it says what has changed. */
 export class Why {
@@ -46,7 +46,7 @@ export class Why {
     } catch (error) {
       if (signal.aborted) return;
       const problem = problemOf(error);
-      children = [make("p", { class: "problem" }, `${problem.title}. ${problem.detail}`)];
+      children = [make("p", { class: "problem" }, problemText(problem))];
     }
     if (!signal.aborted) refill(this.#text, children);
   }

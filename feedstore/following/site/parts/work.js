@@ -37,10 +37,6 @@ export class WorkView {
     this.#rhythm.now();
   }
 
-  refresh() {
-    if (this.#isShown) this.#rhythm.now();
-  }
-
   async #look() {
     if (!this.#isShown) return;
     try {
