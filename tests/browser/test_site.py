@@ -186,9 +186,17 @@ def test_why_is_shown_by_keyboard_alone(sight: Sight) -> None:
     sight.says(
         "why", f"Why is pin {OLD[1]} here?", "User 1 follows user 2", "board 21", "cluster a: yes", "cluster b: yes"
     )
-    assert sight.driver.execute_script("return document.getElementById('why').querySelector('button')") is None
     sight.press(Keys.ESCAPE)
     sight.says("why", "Why is it here?")
+    assert not sight.is_shown("why-close")
+
+    sight.press("j")
+    assert sight.chosen() == OLD[2]
+    sight.tab_to("#why-close")
+    sight.press(Keys.ENTER)
+    sight.says("why", "Why is it here?")
+    sight.press("j")
+    assert sight.chosen() == OLD[3], "it goes on from where it was"
 
 
 def test_why_is_shown_where_somebody_points(sight: Sight) -> None:
@@ -196,6 +204,38 @@ def test_why_is_shown_where_somebody_points(sight: Sight) -> None:
     rows = sight.until(lambda: sight.driver.find_elements(By.CSS_SELECTOR, "#feed article"), "a page")
     ActionChains(sight.driver).move_to_element(rows[3]).move_by_offset(2, 1).perform()
     sight.says("why", f"Why is pin {OLD[3]} here?", "cluster b: yes")
+
+
+def test_without_room_for_a_column_why_covers_no_other_part_and_is_closed_by_its_button(sight: Sight) -> None:
+    metrics = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(1)
+    rows = sight.until(lambda: sight.driver.find_elements(By.CSS_SELECTOR, "#feed article"), "a page")
+    rows[1].click()
+    sight.says("why", f"Why is pin {OLD[1]} here?", "cluster a: yes")
+    assert sight.is_on_screen("#why")
+    assert side(sight, "#why", "left") == side(sight, "#feed", "left") > side(sight, "aside", "right")
+    sight.find("why-close").click()
+    sight.until(lambda: not sight.is_shown("why"), "it is closed")
+    assert sight.chosen() is None
+
+
+def test_the_column_of_cards_has_no_bar_of_its_own_and_its_end_stays_on_the_screen(sight: Sight) -> None:
+    metrics = {"width": 1280, "height": 600, "deviceScaleFactor": 1, "mobile": False}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= PAGE, "a page")
+    sight.says("letters-note", "No message has failed")
+    top, bottom = side(sight, "aside", "top"), side(sight, "aside", "bottom")
+    assert bottom - top > 600, "it is longer than the screen, and all of it is there"
+    sight.scroll_to_end()
+    sight.until(lambda: sight.is_on_screen("#letters-panel"), "its end")
+    assert side(sight, "aside", "bottom") == 600
+
+
+def side(sight: Sight, selector: str, name: str) -> float:
+    box = f"document.querySelector('{selector}').getBoundingClientRect()"
+    return float(sight.driver.execute_script(f"return {box}.{name}"))
 
 
 def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:

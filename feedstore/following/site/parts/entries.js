@@ -68,6 +68,12 @@ export class Entries {
     if (this.#pin !== null) this.#leave();
   }
 
+  /** As `leave`, with the focus on the entry that was chosen: what had it is gone. */
+  back() {
+    this.#rows.get(this.#pin)?.focus({ preventScroll: true });
+    this.leave();
+  }
+
   #leave() {
     this.#rows.get(this.#pin)?.removeAttribute("data-chosen");
     this.#pin = null;

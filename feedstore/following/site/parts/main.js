@@ -319,7 +319,8 @@ find("more").addEventListener("click", () => {
 });
 find("fresh").addEventListener("click", takeFresh);
 find("feed").addEventListener("focus", () => find("feed").firstElementChild && entries.enter());
-document.addEventListener("keydown", (event) => event.key === "Escape" && entries.leave());
+find("why-close").addEventListener("click", () => entries.back());
+document.addEventListener("keydown", (event) => event.key === "Escape" && (find("why").contains(event.target) ? entries.back() : entries.leave()));
 addEventListener("popstate", fromAddress);
 
 // Where there is room they are open; elsewhere their first lines say the most of it.

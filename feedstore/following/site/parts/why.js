@@ -1,7 +1,7 @@
 /** Why the chosen pin is in the feed: which edges deliver it, and which clusters have it now. */
 
 import { problemOf, readWhy } from "./api.js";
-import { make, refill, say, time } from "./elements.js";
+import { find, make, refill, say, time } from "./elements.js";
 import { followeeText, problemText } from "./values.js";
 
 /** Asked again for the same pin, it says what has changed. */
@@ -17,7 +17,7 @@ export class Why {
   constructor(box) {
     this.#box = box;
     this.#title = box.querySelector("h2");
-    this.#text = box.querySelector("div");
+    this.#text = find("why-text");
     this.#hint = [...this.#text.childNodes];
   }
 
@@ -26,6 +26,7 @@ export class Why {
     this.#user = user;
     this.#pin = pin;
     this.#box.toggleAttribute("data-open", pin !== null);
+    find("why-close").hidden = pin === null;
     say(this.#title, pin === null ? "Why is it here?" : `Why is pin ${pin} here?`);
     if (pin === null) {
       this.#asking.abort();
