@@ -148,6 +148,42 @@ def test_an_address_or_a_field_with_what_is_no_id_says_what_an_id_is(sight: Sigh
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
 
 
+def test_the_start_offers_what_was_looked_at_before_and_had_something(sight: Sight) -> None:
+    sight.open()
+    sight.says("start", "There is no list of users")
+    assert not sight.is_shown("following-panel"), "there is no user yet who could follow"
+    for view, name in (("user=5", "empty"), ("user=1", "feed"), ("board=20", "grid")):
+        sight.driver.get(f"{sight.address}/?{view}")
+        sight.says(name, "Nothing here" if name == "empty" else OLD[0])
+    seen = "return JSON.parse(localStorage.getItem('feed.seen'))"
+    sight.until(lambda: sight.driver.execute_script(seen) == ["board=20", "user=1"], "both, the latest first")
+
+    sight.find("to-start").click()
+    sight.until(lambda: sight.is_shown("seen"), "the start")
+    links = sight.driver.find_elements(By.CSS_SELECTOR, "#seen a")
+    assert [each.text for each in links] == ["board 20", "user 1"]
+    links[1].click()
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.find("user").click()
+    offered = "return [...document.querySelectorAll('#ids option')].map(each => each.value)"
+    sight.until(lambda: sight.driver.execute_script(offered) == ["1"], "users, as users are asked for")
+
+
+def test_owners_and_what_is_followed_are_links(sight: Sight) -> None:
+    sight.open(1)
+    sight.until(sight.pins, "a page")
+    sight.driver.find_element(By.CSS_SELECTOR, "#feed .owner a").click()
+    sight.says("feed-title", "Feed of user 2")
+    assert sight.driver.current_url.endswith("/?user=2")
+    assert sight.driver.title == "Feed of user 2"
+    sight.says("empty", "user 2 follows nothing")
+    sight.driver.back()
+    sight.says("feed-title", "Feed of user 1")
+    sight.until(lambda: "user 2" in sight.text("following"), "what is followed")
+    sight.driver.find_element(By.CSS_SELECTOR, "#following a").click()
+    sight.says("feed-title", "Feed of user 2")
+
+
 def test_what_comes_above_does_not_move_what_is_read(served: Served, sight: Sight) -> None:
     for pin in (701, 702, 703):
         served.save(pin, owner=3, board=31)
@@ -196,7 +232,7 @@ def test_why_is_shown_by_keyboard_alone(sight: Sight) -> None:
     sight.press(Keys.ENTER)
     sight.says("why", "Why is it here?")
     sight.press("j")
-    assert sight.chosen() == OLD[3], "it goes on from where it was"
+    assert sight.chosen() == OLD[3], "it continues from where it was"
 
 
 def test_why_is_shown_where_somebody_points(sight: Sight) -> None:
@@ -337,8 +373,15 @@ def test_without_a_token_it_says_what_is_needed_and_with_one_it_goes_on(
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
     sight.until(lambda: not sight.is_shown("connection"), "no problem is shown")
     assert tokens["write"] not in sight.driver.current_url
-    kept = sight.driver.execute_script("return [sessionStorage.length, localStorage.length, document.cookie]")
-    assert kept == [1, 0, ""]
+    kept = "return [Object.values(sessionStorage), Object.entries(localStorage), document.cookie]"
+    sight.until(
+        lambda: sight.driver.execute_script(kept) == [[tokens["write"]], [["feed.seen", '["user=1"]']], ""],
+        "the token is in the session storage alone",
+    )
+    sight.driver.find_element(By.CSS_SELECTOR, "#token-panel summary").click()
+    sight.find("forget").click()
+    sight.says("connection", "This server asks for a token")
+    assert sight.driver.execute_script(kept) == [[], [], ""], "nothing is known of the reader before"
 
 
 def test_a_token_that_is_not_taken_is_said(tokens: dict[str, str], sight: Sight) -> None:

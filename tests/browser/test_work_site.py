@@ -48,8 +48,13 @@ def test_the_work_is_plotted_from_samples_of_the_server(served: Served, sight: S
     logged = [each["message"] for each in sight.driver.get_log("browser") if "Content Security" in each["message"]]
     assert logged == [], "the library keeps to the policy"
 
-    sight.driver.back()
-    sight.until(lambda: sight.is_shown("feed-view") and not sight.is_shown("work-view"), "the feed again")
+    assert sight.find("user").get_property("value") == "1", "what was looked at is not forgotten"
+    for back in (sight.driver.back, sight.find("to-start").click):
+        back()
+        sight.until(lambda: sight.is_shown("feed-view") and not sight.is_shown("work-view"), "the feed again")
+        sight.says("feed-title", "Feed of user 1")
+        sight.find("to-work").click()
+        sight.until(lambda: sight.is_shown("work-view"), "the work")
 
 
 def test_plots_say_of_when_their_values_are(sight: Sight) -> None:

@@ -21,6 +21,9 @@ export function draw(tag, attributes = {}, ...children) {
 
 export const time = (ms) => make("time", { datetime: new Date(ms).toISOString() }, timeText(ms, Date.now()));
 
+/** The id of a user or of a board, as a link to it. kind: `user` or `board`. */
+export const linkTo = (kind, id, attributes = {}) => make("a", { href: `?${kind}=${id}`, ...attributes }, id);
+
 /** Sets a text, and touches nothing where it is there already: what did not change is not read aloud again. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;

@@ -1,7 +1,7 @@
 /** What a user follows, and following and unfollowing. */
 
 import { problemOf, readFollowing, record } from "./api.js";
-import { find, make, refill, say, showProblem, time } from "./elements.js";
+import { find, linkTo, make, refill, say, showProblem, time } from "./elements.js";
 import { ID_TEXT, counted, followeeText, idOf, problemText } from "./values.js";
 
 const PAGE = 50;
@@ -42,6 +42,7 @@ export class FollowingPanel {
     this.#edges = null;
     this.#cursor = null;
     this.#watched = null;
+    find("following-panel").hidden = user === null;
     say(find("action"), "");
     this.#draw();
     this.#enable();
@@ -181,7 +182,7 @@ export class FollowingPanel {
 
   #line(edge) {
     const [kind, id] = edge.user === undefined ? ["board", edge.board] : ["user", edge.user];
-    const line = make("li", {}, make("span", { class: "what" }, followeeText(edge), time(edge.since_ms)));
+    const line = make("li", {}, make("span", { class: "what" }, `${kind} `, linkTo(kind, id), time(edge.since_ms)));
     if (this.#may) {
       line.append(make("button", { "data-kind": kind, "data-id": id, "aria-label": `Unfollow ${kind} ${id}` }, "Unfollow"));
     }

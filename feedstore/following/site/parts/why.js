@@ -1,7 +1,7 @@
 /** Why the chosen pin is in the feed: which edges deliver it, and which clusters have it now. */
 
 import { problemOf, readWhy } from "./api.js";
-import { find, make, refill, say, time } from "./elements.js";
+import { find, linkTo, make, refill, say, time } from "./elements.js";
 import { followeeText, problemText } from "./values.js";
 
 /** Asked again for the same pin, it says what has changed. */
@@ -58,7 +58,7 @@ function described(why) {
   const delivering = active.reduce((later, edge) => (later === null || edge.since_ms > later.since_ms ? edge : later), null);
   const facts = make("dl");
   const add = (name, ...values) => facts.append(make("dt", {}, name), ...values.map((value) => make("dd", {}, ...value)));
-  add("saved by", [`user ${why.owner}, on board ${why.board}`]);
+  add("saved by", ["user ", linkTo("user", why.owner), ", on board ", linkTo("board", why.board)]);
   add("dated", [time(why.created_ms)]);
   add("edges", ...(why.edges.length ? why.edges.map((edge) => edgeLine(edge, delivering, active.length)) : [["none"]]));
   add("present in", ...Object.entries(why.clusters).map(([name, has]) => presence(name, has)));

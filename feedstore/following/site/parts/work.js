@@ -33,7 +33,6 @@ export class WorkView {
   show(isShown) {
     this.#isShown = isShown;
     if (!isShown) return;
-    document.title = "Work";
     this.#rhythm.now();
   }
 
