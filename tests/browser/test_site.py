@@ -460,7 +460,7 @@ def test_a_problem_is_said_in_its_own_words_and_goes_by_itself(sight: Sight) -> 
     sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
     sight.open(1)
     sight.says("feed-problem", "No cluster is available. Try again.")
-    sight.says("clusters-brief", "2 well")
+    sight.says("clusters-brief", "all healthy")
     assert not sight.is_shown("connection"), "the server itself answers"
     sight.driver.execute_script("window.isAway = false")
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")

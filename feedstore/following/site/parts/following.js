@@ -2,7 +2,7 @@
 
 import { problemOf, readFollowing, record } from "./api.js";
 import { find, linkTo, make, refill, say, showProblem, time } from "./elements.js";
-import { ID_TEXT, counted, followeeText, idOf, problemText } from "./values.js";
+import { ID_TEXT, followeeText, idOf, problemText } from "./values.js";
 
 const PAGE = 50;
 const PAGE_MAX = 500;
@@ -169,8 +169,8 @@ export class FollowingPanel {
   #draw() {
     const edges = this.#edges ?? [];
     find("following-more").hidden = this.#cursor === null;
-    const more = this.#cursor === null ? "" : ", and more";
-    say(find("following-brief"), this.#edges === null ? "" : counted(edges.length, "edge", "edges") + more);
+    const more = this.#cursor === null ? "" : "more than ";
+    say(find("following-brief"), this.#edges === null ? "" : more + edges.length.toLocaleString("en"));
     const focused = document.activeElement?.closest("#following button")?.dataset;
     refill(find("following"), edges.map((edge) => this.#line(edge)));
     if (focused !== undefined && !find("following").contains(document.activeElement)) {

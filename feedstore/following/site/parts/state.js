@@ -2,10 +2,10 @@
 
 import { readLetters } from "./api.js";
 import { find, make, refill, say, time } from "./elements.js";
-import { counted, durationText } from "./values.js";
+import { counted, durationText, healthText } from "./values.js";
 
 const LETTERS = 100;
-/** A cluster that is further behind is not well, also if all others are as far. */
+/** A cluster that is further behind is unhealthy, also if all others are as far. */
 const FAR_MS = 60_000;
 const isFar = (each) => each.is_lagging || each.behind_ms > FAR_MS;
 const cell = (text, level = "") => make("td", level ? { class: level } : {}, text);
@@ -31,8 +31,9 @@ export function showClusters(clusters) {
       ),
     ),
   );
-  const ill = clusters.filter((each) => each.breaker !== "closed" || isFar(each));
-  say(find("clusters-brief"), ill.length ? `not well: ${ill.map((each) => each.name).join(", ")}` : `${clusters.length} well`);
+  const ill = clusters.filter((each) => each.breaker !== "closed" || isFar(each)).map((each) => each.name);
+  say(find("clusters-brief"), healthText(ill));
+  find("clusters-brief").classList.toggle("warn", ill.length > 0);
 }
 
 /** status: its groups and dead letters are null where the queue is away. */
@@ -45,7 +46,7 @@ export function showQueue(status) {
     ),
   );
   const left = Math.max(0, ...groups.map((each) => each.lag));
-  const said = left ? `up to ${left.toLocaleString("en")} to do` : "nothing to do";
+  const said = left ? `${left.toLocaleString("en")} waiting` : "none waiting";
   say(find("queue-brief"), status.groups === null ? "unknown" : said);
   const dead = status.dead_letters ? status.dead_letters.toLocaleString("en") : "none";
   say(find("letters-brief"), status.dead_letters === null ? "unknown" : dead);

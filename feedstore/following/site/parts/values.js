@@ -76,6 +76,9 @@ export function sizeText(bytes) {
 
 export const counted = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
+/** ill: the names of those that are not as they should be. */
+export const healthText = (ill) => (ill.length === 0 ? "all healthy" : `${ill.join(", ")} ${ill.length === 1 ? "is" : "are"} unhealthy`);
+
 /** How many drops a gap between two sequences is sure to take; null while a sequence is not known. */
 export function roomOf(above, below) {
   if (above === null || below === null) return null;

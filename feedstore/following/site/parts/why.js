@@ -60,7 +60,7 @@ function described(why) {
   const add = (name, ...values) => facts.append(make("dt", {}, name), ...values.map((value) => make("dd", {}, ...value)));
   add("saved by", ["user ", linkTo("user", why.owner), ", on board ", linkTo("board", why.board)]);
   add("dated", [time(why.created_ms)]);
-  add("edges", ...(why.edges.length ? why.edges.map((edge) => edgeLine(edge, delivering, active.length)) : [["none"]]));
+  add("follows", ...(why.edges.length ? why.edges.map((edge) => edgeLine(edge, delivering, active.length)) : [["none"]]));
   add("present in", ...Object.entries(why.clusters).map(([name, has]) => presence(name, has)));
   return [make("p", { class: "verdict" }, verdict(why, delivering)), facts];
 }
