@@ -425,10 +425,10 @@ def test_gaps_show_the_room_between_neighbours(look: Look) -> None:
 
     assert rooms() == []
     look.sight.find("gaps").click()
-    assert rooms() == ["room 83 below"] * (BOARD_PINS - 1)
+    assert rooms() == ["room for 83 moves"] * (BOARD_PINS - 1)
     look.hold(look.pins[0], look.pins[8])
     look.drop()
-    look.sight.until(lambda: rooms().count("room 82 below") == 2, "it is halfway between the two")
+    look.sight.until(lambda: rooms().count("room for 82 moves") == 2, "it is halfway between the two")
     look.sight.find("gaps").click()
     assert rooms() == []
 

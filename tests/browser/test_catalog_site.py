@@ -115,7 +115,7 @@ def asked_for_catalogs(sight: Sight) -> int:
 
 def test_it_shows_generations_freshness_and_what_reads_found(shelf: Shelf, card: Sight) -> None:
     assert in_use_in_words(card) == [1, 1]
-    card.says("catalogs", "cluster a", "cluster b", "behind", f"{len(OLD)} records", "since the oldest")
+    card.says("catalogs", "cluster a", "cluster b", "behind", f"{len(OLD)} records", "since the oldest generation")
     for generation in shelf.clusters()[0]["generations"]:
         card.says("catalogs", generation["id"])
     shelf.served.ask("GET", "/v1/users/1/feed?hydrate=true&limit=100", token=shelf.tokens["read"])

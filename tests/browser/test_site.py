@@ -148,6 +148,42 @@ def test_an_address_or_a_field_with_what_is_no_id_says_what_an_id_is(sight: Sigh
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
 
 
+def test_the_start_offers_what_was_looked_at_before_and_had_something(sight: Sight) -> None:
+    sight.open()
+    sight.says("start", "There is no list of users")
+    assert not sight.is_shown("following-panel"), "there is no user yet who could follow"
+    for view, name in (("user=5", "empty"), ("user=1", "feed"), ("board=20", "grid")):
+        sight.driver.get(f"{sight.address}/?{view}")
+        sight.says(name, "Nothing here" if name == "empty" else OLD[0])
+    seen = "return JSON.parse(localStorage.getItem('feed.seen'))"
+    sight.until(lambda: sight.driver.execute_script(seen) == ["board=20", "user=1"], "both, the latest first")
+
+    sight.find("to-start").click()
+    sight.until(lambda: sight.is_shown("seen"), "the start")
+    links = sight.driver.find_elements(By.CSS_SELECTOR, "#seen a")
+    assert [each.text for each in links] == ["board 20", "user 1"]
+    links[1].click()
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.find("user").click()
+    offered = "return [...document.querySelectorAll('#ids option')].map(each => each.value)"
+    sight.until(lambda: sight.driver.execute_script(offered) == ["1"], "users, as users are asked for")
+
+
+def test_owners_and_what_is_followed_are_links(sight: Sight) -> None:
+    sight.open(1)
+    sight.until(sight.pins, "a page")
+    sight.driver.find_element(By.CSS_SELECTOR, "#feed .owner a").click()
+    sight.says("feed-title", "Feed of user 2")
+    assert sight.driver.current_url.endswith("/?user=2")
+    assert sight.driver.title == "Feed of user 2"
+    sight.says("empty", "user 2 follows nothing")
+    sight.driver.back()
+    sight.says("feed-title", "Feed of user 1")
+    sight.until(lambda: "user 2" in sight.text("following"), "what is followed")
+    sight.driver.find_element(By.CSS_SELECTOR, "#following a").click()
+    sight.says("feed-title", "Feed of user 2")
+
+
 def test_what_comes_above_does_not_move_what_is_read(served: Served, sight: Sight) -> None:
     for pin in (701, 702, 703):
         served.save(pin, owner=3, board=31)
@@ -186,9 +222,17 @@ def test_why_is_shown_by_keyboard_alone(sight: Sight) -> None:
     sight.says(
         "why", f"Why is pin {OLD[1]} here?", "User 1 follows user 2", "board 21", "cluster a: yes", "cluster b: yes"
     )
-    assert sight.driver.execute_script("return document.getElementById('why').querySelector('button')") is None
     sight.press(Keys.ESCAPE)
     sight.says("why", "Why is it here?")
+    assert not sight.is_shown("why-close")
+
+    sight.press("j")
+    assert sight.chosen() == OLD[2]
+    sight.tab_to("#why-close")
+    sight.press(Keys.ENTER)
+    sight.says("why", "Why is it here?")
+    sight.press("j")
+    assert sight.chosen() == OLD[3], "it continues from where it was"
 
 
 def test_why_is_shown_where_somebody_points(sight: Sight) -> None:
@@ -196,6 +240,38 @@ def test_why_is_shown_where_somebody_points(sight: Sight) -> None:
     rows = sight.until(lambda: sight.driver.find_elements(By.CSS_SELECTOR, "#feed article"), "a page")
     ActionChains(sight.driver).move_to_element(rows[3]).move_by_offset(2, 1).perform()
     sight.says("why", f"Why is pin {OLD[3]} here?", "cluster b: yes")
+
+
+def test_without_room_for_a_column_why_covers_no_other_part_and_is_closed_by_its_button(sight: Sight) -> None:
+    metrics = {"width": 1280, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(1)
+    rows = sight.until(lambda: sight.driver.find_elements(By.CSS_SELECTOR, "#feed article"), "a page")
+    rows[1].click()
+    sight.says("why", f"Why is pin {OLD[1]} here?", "cluster a: yes")
+    assert sight.is_on_screen("#why")
+    assert side(sight, "#why", "left") == side(sight, "#feed", "left") > side(sight, "aside", "right")
+    sight.find("why-close").click()
+    sight.until(lambda: not sight.is_shown("why"), "it is closed")
+    assert sight.chosen() is None
+
+
+def test_the_column_of_cards_has_no_bar_of_its_own_and_its_end_stays_on_the_screen(sight: Sight) -> None:
+    metrics = {"width": 1280, "height": 600, "deviceScaleFactor": 1, "mobile": False}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= PAGE, "a page")
+    sight.says("letters-note", "No message has failed")
+    top, bottom = side(sight, "aside", "top"), side(sight, "aside", "bottom")
+    assert bottom - top > 600, "it is longer than the screen, and all of it is there"
+    sight.scroll_to_end()
+    sight.until(lambda: sight.is_on_screen("#letters-panel"), "its end")
+    assert side(sight, "aside", "bottom") == 600
+
+
+def side(sight: Sight, selector: str, name: str) -> float:
+    box = f"document.querySelector('{selector}').getBoundingClientRect()"
+    return float(sight.driver.execute_script(f"return {box}.{name}"))
 
 
 def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:
@@ -244,6 +320,28 @@ def test_the_state_of_clusters_and_queue_stands_there(sight: Sight) -> None:
     sight.says("letters-brief", "none")
 
 
+def test_p95_has_a_column_once_the_reads_of_a_cluster_are_timed(sight: Sight) -> None:
+    def heads() -> list[str]:
+        return [each.text for each in sight.driver.find_elements(By.CSS_SELECTOR, "#clusters-head th")]
+
+    sight.open()
+    sight.says("clusters", "closed")
+    assert heads() == ["cluster", "breaker", "behind"], "reads of clusters in files are not timed"
+    script = """
+        const real = window.fetch;
+        window.fetch = async (url, ...rest) => {
+          const response = await real(url, ...rest);
+          if (!String(url).endsWith("/v1/status")) return response;
+          const status = await response.json();
+          status.clusters[0].p95_ms = 12;
+          return new Response(JSON.stringify(status));
+        };
+    """
+    sight.driver.execute_script(script)
+    sight.says("clusters", "12 ms", "too few reads so far")
+    assert heads() == ["cluster", "breaker", "behind", "p95"]
+
+
 # Tokens
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -254,7 +352,7 @@ def tokens(served: Served) -> dict[str, str]:
     served.stop()
     toml = served.cli.home / "feed.toml"
     toml.write_text(toml.read_text().replace("# tokens =", "tokens ="))
-    scopes = {"read": ["read"], "write": ["read", "write"], "operate": ["read", "operate"]}
+    scopes = {"read": ["read"], "write": ["read", "write"], "operate": ["read", "operate"], "operator": ["operate"]}
     issued = {}
     for name, each in scopes.items():
         words = [word for scope in each for word in ("--scope", scope)]
@@ -267,14 +365,44 @@ def test_without_a_token_it_says_what_is_needed_and_with_one_it_goes_on(
     tokens: dict[str, str], served: Served, sight: Sight
 ) -> None:
     sight.open(1)
-    sight.says("connection", "Authentication required")
+    sight.says("connection", "This server asks for a token", "“A token is needed”")
     assert sight.pins() == []
+    assert not sight.is_shown("read-only"), "nothing is there to be read only"
+    assert not sight.is_shown("following-panel"), "cards that can say nothing are away"
     sight.use_token(tokens["write"])
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
     sight.until(lambda: not sight.is_shown("connection"), "no problem is shown")
     assert tokens["write"] not in sight.driver.current_url
-    kept = sight.driver.execute_script("return [sessionStorage.length, localStorage.length, document.cookie]")
-    assert kept == [1, 0, ""]
+    kept = "return [Object.values(sessionStorage), Object.entries(localStorage), document.cookie]"
+    sight.until(
+        lambda: sight.driver.execute_script(kept) == [[tokens["write"]], [["feed.seen", '["user=1"]']], ""],
+        "the token is in the session storage alone",
+    )
+    sight.driver.find_element(By.CSS_SELECTOR, "#token-panel summary").click()
+    sight.find("forget").click()
+    sight.says("connection", "This server asks for a token")
+    assert sight.driver.execute_script(kept) == [[], [], ""], "nothing is known of the reader before"
+
+
+def test_a_token_that_is_not_taken_is_said(tokens: dict[str, str], sight: Sight) -> None:
+    sight.open(1)
+    sight.use_token("wrong")
+    sight.says("connection", "does not take the token of this tab (unknown token)", "“A token is needed”")
+
+
+def test_of_another_reader_nothing_stays_and_that_it_may_not_read_is_said_once(
+    tokens: dict[str, str], sight: Sight
+) -> None:
+    sight.open(1)
+    sight.use_token(tokens["read"])
+    sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
+    sight.says("clusters", "closed")
+    sight.use_token(tokens["operator"])
+    sight.says("connection", "This token is not for reading", "scope read", "“Access: operate”")
+    assert sight.pins() == []
+    assert sight.text("clusters") == ""
+    shown = [each.text for each in sight.driver.find_elements(By.CSS_SELECTOR, ".problem") if each.is_displayed()]
+    assert shown == [sight.text("connection")]
 
 
 def test_a_token_without_the_scope_write_reads_only(tokens: dict[str, str], sight: Sight) -> None:
@@ -331,8 +459,8 @@ def test_a_problem_is_said_in_its_own_words_and_goes_by_itself(sight: Sight) -> 
     """
     sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
     sight.open(1)
-    sight.says("feed-problem", "No cluster is available. try again")
-    sight.says("clusters-brief", "2 well")
+    sight.says("feed-problem", "No cluster is available. Try again.")
+    sight.says("clusters-brief", "all healthy")
     assert not sight.is_shown("connection"), "the server itself answers"
     sight.driver.execute_script("window.isAway = false")
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")

@@ -10,6 +10,9 @@ export const SCOPES = ["read", "write", "operate"];
  * between: of a move that was refused.
  */
 export class Problem extends Error {
+  /** Whether it is what a token without the scope `read` is told: everything here begins with reading. */
+  mayNotRead = false;
+
   constructor(kind, status, title, detail, retryAfter_ms = 0, reason = "", between = []) {
     super(title);
     this.kind = kind;
@@ -23,7 +26,7 @@ export class Problem extends Error {
 
   /** Whether it says nothing about what was asked, and the same to everything that is. */
   get isForAll() {
-    return this.kind === "unreachable" || this.status === 401;
+    return this.kind === "unreachable" || this.status === 401 || this.mayNotRead;
   }
 
   /** Whether an action may have been recorded all the same. */
@@ -60,23 +63,24 @@ export const readFollowing = (user, limit, cursor, signal) =>
 export const readBoard = (board, limit, where, signal) =>
   ask("GET", `/v1/boards/${board}/pins`, { query: { limit, ...where }, signal });
 /** where: { before, after } or { to }. The same request again is harmless. */
-export const placePin = (board, pin, where) => ask("POST", `/v1/boards/${board}/pins/${pin}/place`, { body: where });
+export const placePin = (board, pin, where) => ask("POST", `/v1/boards/${board}/pins/${pin}/place`, { body: where, scope: "write" });
 export const readStatus = () => ask("GET", "/v1/status");
 export const readWork = () => ask("GET", "/v1/work");
-export const readLetters = (limit) => ask("GET", "/v1/dead-letters", { query: { limit } });
+export const readLetters = (limit) => ask("GET", "/v1/dead-letters", { query: { limit }, scope: "operate" });
 
 export const readCatalogs = () => ask("GET", "/v1/catalogs");
 /** from: by cluster, the generation that is in use and is wrong. The same request again is harmless. */
-export const rollBack = (catalog, from) => ask("POST", `/v1/catalogs/${catalog}/rollback`, { body: { from } });
+export const rollBack = (catalog, from) => ask("POST", `/v1/catalogs/${catalog}/rollback`, { body: { from }, scope: "operate" });
 
 /** method: POST follows, DELETE unfollows. key: the same for each try of one action. */
-export const record = (method, edge, key) => ask(method, "/v1/follows", { body: edge, key });
+export const record = (method, edge, key) => ask(method, "/v1/follows", { body: edge, key, scope: "write" });
 
 /** Whether this tab may read, write and operate: for each the problem where it may not, null where it may. */
 export async function access() {
   try {
     const { scopes } = await ask("GET", "/v1/token");
-    return Object.fromEntries(SCOPES.map((scope) => [scope, scopes.includes(scope) ? null : forbidden(scope)]));
+    const refusal = (scope) => new Problem("forbidden", 403, "Insufficient scope", `the scope ${scope} is needed`);
+    return Object.fromEntries(SCOPES.map((scope) => [scope, scopes.includes(scope) ? null : refusal(scope)]));
   } catch (error) {
     // Nothing answered, or not the door.
     if (![401, 421].includes(error.status)) throw error;
@@ -84,12 +88,8 @@ export async function access() {
   }
 }
 
-function forbidden(scope) {
-  const title = token.get() === null ? "Authentication required" : "Insufficient scope";
-  return new Problem("forbidden", 403, title, `the scope ${scope} is needed`);
-}
-
-async function ask(method, path, { query = {}, body, key, signal } = {}) {
+/** scope: what a token must have for it. */
+async function ask(method, path, { query = {}, body, key, signal, scope = "read" } = {}) {
   const url = new URL(path, location.origin);
   for (const [name, value] of Object.entries(query)) {
     if (value !== undefined && value !== null) url.searchParams.set(name, value);
@@ -124,7 +124,9 @@ async function ask(method, path, { query = {}, body, key, signal } = {}) {
     document = null;
   }
   if (response.ok && document !== null) return document;
-  throw refusal(response, document);
+  const problem = refusal(response, document);
+  problem.mayNotRead = problem.status === 403 && scope === "read";
+  throw problem;
 }
 
 function unreachable() {

@@ -5,8 +5,9 @@ import { Board, Moves } from "./board.js";
 import { find, say, showProblem } from "./elements.js";
 import { Grid } from "./grid.js";
 import { Rhythm } from "./rhythm.js";
-import { counted } from "./values.js";
 import { survey } from "./scale.js";
+import { seen } from "./seen.js";
+import { counted } from "./values.js";
 import { Where, rounded } from "./where.js";
 
 /** With what chance adds to it, and the time of an answer, less than 3 s. */
@@ -100,7 +101,6 @@ export class BoardView {
     });
     this.#board = board;
     say(find("board-title"), `Board ${id}`);
-    document.title = `Board ${id}`;
     this.#draw();
     this.#rhythm.now();
   }
@@ -108,14 +108,11 @@ export class BoardView {
   /** refusal: the problem of those who may not write, or null. */
   allow(refusal) {
     this.#mayMove = refusal === null;
-    find("board-read-only").hidden = this.#mayMove;
+    // Where nothing can be read, that is said at the top.
+    find("board-read-only").hidden = refusal?.status !== 403;
     find("board-keys").hidden = !this.#mayMove;
-    if (refusal !== null) say(find("board-read-only"), `Read-only here. ${refusal.title}: ${refusal.detail}.`);
+    if (refusal !== null) say(find("board-read-only"), `Read-only here: ${refusal.detail}.`);
     if (this.#board !== null) this.#draw();
-  }
-
-  refresh() {
-    if (this.#board !== null) this.#rhythm.now();
   }
 
   async #look() {
@@ -133,6 +130,7 @@ export class BoardView {
     this.#hasFailed = false;
     this.#problem(null);
     if (!this.#grid.isHolding) this.#draw();
+    if (board.shown.length > 0) seen.add(`board=${this.#id}`);
     this.#fill();
     if (this.#scale !== null || !board.hasBegun || board.hasEnd) return;
     if (this.#surveyIn > 0) this.#surveyIn -= 1;

@@ -2,7 +2,7 @@
 
 import { problemOf, readCatalogs, rollBack } from "./api.js";
 import { draw, find, make, refill, say, time } from "./elements.js";
-import { counted, durationText, shareText, sizeText, timeText } from "./values.js";
+import { counted, durationText, healthText, problemText, shareText, sizeText, timeText } from "./values.js";
 
 /** A cluster's updates come within a second or two: it is behind, if they take so long. */
 const LAGGING_MS = 30_000;
@@ -70,10 +70,10 @@ export class CatalogPanel {
       each.clusters.filter((cluster) => isIll(freshness(cluster, each))).map((cluster) => cluster.name),
     );
     const held = first.hit_rate === null ? "nothing read yet" : `${shareText(first.hit_rate)} held`;
-    say(find("catalogs-brief"), ill.length ? `not well: ${[...new Set(ill)].sort().join(", ")}` : held);
+    say(find("catalogs-brief"), ill.length ? healthText([...new Set(ill)].sort()) : held);
     find("catalogs-brief").classList.toggle("warn", ill.length > 0);
-    find("catalogs-note").hidden = this.#isAllowed || this.#refusal === null;
-    if (this.#refusal !== null) say(find("catalogs-note"), `To roll back is for operators. ${this.#refusal.title}: ${this.#refusal.detail}.`);
+    find("catalogs-note").hidden = this.#refusal?.status !== 403;
+    if (this.#refusal !== null) say(find("catalogs-note"), `To roll back is for operators: ${this.#refusal.detail}.`);
   }
 
   #show(catalog) {
@@ -127,7 +127,7 @@ export class CatalogPanel {
       const problem = problemOf(error);
       result.className = "problem";
       const again = problem.kind === "unreachable" ? " It may have been done: to repeat it is harmless." : "";
-      say(result, `${name} was not rolled back everywhere. ${problem.title}. ${problem.detail}${again}`);
+      say(result, `${name} was not rolled back everywhere. ${problemText(problem)}${again}`);
     }
     await this.look().catch(() => {}); // the next look says what is wrong
     // The button may be gone: there may be no way further back.
@@ -178,7 +178,7 @@ function place(cluster, catalog) {
   if (cluster.generations.length > 0) {
     parts.push(timeLine(cluster, catalog.now_ms));
     parts.push(make("ol", { class: "generations" }, ...cluster.generations.map(generationLine).reverse()));
-    parts.push(make("p", { class: "brief" }, `${counted(cluster.delta_entries, "update", "updates")} since the oldest`));
+    parts.push(make("p", { class: "brief" }, `${counted(cluster.delta_entries, "update", "updates")} since the oldest generation`));
   }
   return make("div", { class: "place" }, ...parts);
 }

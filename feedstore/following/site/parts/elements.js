@@ -1,6 +1,6 @@
 /** Making and finding elements. Text is always text: nothing that a server says becomes markup. */
 
-import { timeText } from "./values.js";
+import { problemText, timeText } from "./values.js";
 
 export const find = (id) => document.getElementById(id);
 
@@ -21,6 +21,9 @@ export function draw(tag, attributes = {}, ...children) {
 
 export const time = (ms) => make("time", { datetime: new Date(ms).toISOString() }, timeText(ms, Date.now()));
 
+/** The id of a user or of a board, as a link to it. kind: `user` or `board`. */
+export const linkTo = (kind, id, attributes = {}) => make("a", { href: `?${kind}=${id}`, ...attributes }, id);
+
 /** Sets a text, and touches nothing where it is there already: what did not change is not read aloud again. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
@@ -35,6 +38,6 @@ export function refill(element, children) {
 
 /** Shows a problem, or hides the place for it where there is none. */
 export function showProblem(element, problem) {
-  if (problem !== null) say(element, `${problem.title}. ${problem.detail}`.trim());
+  if (problem !== null) say(element, problemText(problem));
   element.hidden = problem === null;
 }

@@ -1,6 +1,6 @@
 /** The list of a feed: its entries, which of them is chosen, and how the keys move through them. */
 
-import { make, time } from "./elements.js";
+import { linkTo, make, time } from "./elements.js";
 
 const POINTED_MS = 120;
 
@@ -66,6 +66,12 @@ export class Entries {
 
   leave() {
     if (this.#pin !== null) this.#leave();
+  }
+
+  /** As `leave`, with the focus on the entry that was chosen: what had it is gone. */
+  back() {
+    this.#rows.get(this.#pin)?.focus({ preventScroll: true });
+    this.leave();
   }
 
   #leave() {
@@ -134,8 +140,8 @@ export class Entries {
         "article",
         { "data-pin": entry.pin, "aria-setsize": "-1", "aria-label": `Pin ${entry.pin}`, tabindex: "-1" },
         make("span", { class: "pin" }, entry.pin),
-        make("span", { class: "owner" }, make("span", { class: "kind" }, "user "), entry.owner),
-        make("span", { class: "board" }, make("span", { class: "kind" }, "board "), linkToBoard(entry.board)),
+        make("span", { class: "owner" }, make("span", { class: "kind" }, "user "), inRow("user", entry.owner)),
+        make("span", { class: "board" }, make("span", { class: "kind" }, "board "), inRow("board", entry.board)),
         time(entry.created_ms),
       );
       this.#rows.set(entry.pin, row);
@@ -167,7 +173,7 @@ export class Entries {
   }
 }
 
-/** Not a stop of the tab key: a feed would have one for each pin. */
-const linkToBoard = (board) => make("a", { href: `?board=${board}`, tabindex: "-1" }, board);
+/** Not a stop of the tab key: a feed would have two for each pin. Those of the chosen one are where it says why. */
+const inRow = (kind, id) => linkTo(kind, id, { tabindex: "-1" });
 
 const rowOf = (element) => element?.closest("article") ?? null;

@@ -1,8 +1,8 @@
 /** What a user follows, and following and unfollowing. */
 
 import { problemOf, readFollowing, record } from "./api.js";
-import { find, make, refill, say, showProblem, time } from "./elements.js";
-import { ID_TEXT, counted, followeeText, idOf } from "./values.js";
+import { find, linkTo, make, refill, say, showProblem, time } from "./elements.js";
+import { ID_TEXT, followeeText, idOf, problemText } from "./values.js";
 
 const PAGE = 50;
 const PAGE_MAX = 500;
@@ -42,6 +42,7 @@ export class FollowingPanel {
     this.#edges = null;
     this.#cursor = null;
     this.#watched = null;
+    find("following-panel").hidden = user === null;
     say(find("action"), "");
     this.#draw();
     this.#enable();
@@ -51,8 +52,9 @@ export class FollowingPanel {
   /** refusal: the problem of a user who may not write, or null. */
   allow(refusal) {
     this.#may = refusal === null;
-    find("read-only").hidden = this.#may;
-    if (refusal !== null) say(find("read-only"), `Read-only here. ${refusal.title}: ${refusal.detail}.`);
+    // Where nothing can be read, that is said at the top.
+    find("read-only").hidden = refusal?.status !== 403;
+    if (refusal !== null) say(find("read-only"), `Read-only here: ${refusal.detail}.`);
     this.#enable();
     this.#draw();
   }
@@ -148,7 +150,7 @@ export class FollowingPanel {
         if (user !== this.#user) return;
         const isAgain = problem.isMaybeDone && tries < TRIES;
         const outcome = isAgain ? "Trying again …" : problem.isMaybeDone ? "It may have been recorded: try again, it counts once." : "";
-        say(find("action"), `To ${what}: ${problem.title}. ${problem.detail} ${outcome}`);
+        say(find("action"), `To ${what}: ${problemText(problem)} ${outcome}`);
         if (!isAgain) return;
         await new Promise((resolve) => setTimeout(resolve, Math.max(problem.retryAfter_ms, PAUSE_MS * 2 ** (tries - 1))));
       }
@@ -167,8 +169,8 @@ export class FollowingPanel {
   #draw() {
     const edges = this.#edges ?? [];
     find("following-more").hidden = this.#cursor === null;
-    const more = this.#cursor === null ? "" : ", and more";
-    say(find("following-brief"), this.#edges === null ? "" : counted(edges.length, "edge", "edges") + more);
+    const more = this.#cursor === null ? "" : "more than ";
+    say(find("following-brief"), this.#edges === null ? "" : more + edges.length.toLocaleString("en"));
     const focused = document.activeElement?.closest("#following button")?.dataset;
     refill(find("following"), edges.map((edge) => this.#line(edge)));
     if (focused !== undefined && !find("following").contains(document.activeElement)) {
@@ -180,7 +182,7 @@ export class FollowingPanel {
 
   #line(edge) {
     const [kind, id] = edge.user === undefined ? ["board", edge.board] : ["user", edge.user];
-    const line = make("li", {}, make("span", { class: "what" }, followeeText(edge), time(edge.since_ms)));
+    const line = make("li", {}, make("span", { class: "what" }, `${kind} `, linkTo(kind, id), time(edge.since_ms)));
     if (this.#may) {
       line.append(make("button", { "data-kind": kind, "data-id": id, "aria-label": `Unfollow ${kind} ${id}` }, "Unfollow"));
     }

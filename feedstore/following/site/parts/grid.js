@@ -4,7 +4,7 @@
  */
 
 import { make, say, time } from "./elements.js";
-import { roomOf } from "./values.js";
+import { counted, roomOf } from "./values.js";
 
 const CELL_MIN_PX = 150;
 const CELL_HEIGHT_PX = 132;
@@ -307,7 +307,7 @@ export class Grid {
     if (room === null) return;
     gap.dataset.level = room < ROOM_LOW ? "bad" : room < ROOM_RESTORED ? "warn" : "good";
     gap.firstElementChild.style.width = `${(100 * Math.min(Math.max(room, 0), ROOM_MAX)) / ROOM_MAX}%`;
-    say(gap.lastElementChild, room < 0 ? "no room below" : `room ${room} below`);
+    say(gap.lastElementChild, room < 0 ? "no room for moves" : `room for ${counted(room, "move", "moves")}`);
   }
 
   #cell(line, at) {
@@ -316,11 +316,11 @@ export class Grid {
       cell = make(
         "div",
         { class: "cell", role: "option", "aria-selected": "false", "data-pin": line.pin, "aria-label": `Pin ${line.pin}`, tabindex: "-1" },
-        make("span", { class: "cover", "aria-hidden": "true" }, line.pin.slice(-2)),
-        make("span", { class: "pin" }, line.pin),
+        make("span", { class: "cover" }, make("span", { class: "pin" }, line.pin)),
         time(line.created_ms),
         make("span", { class: "gap" }, make("span", { class: "bar" }), make("span", { class: "bits" })),
       );
+      cell.style.setProperty("--digits", line.pin.length);
       cell.style.setProperty("--hue", Number(BigInt(line.pin) % 360n) * 137);
       this.#place(cell, at);
       this.#cells.set(line.pin, cell);

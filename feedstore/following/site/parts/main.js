@@ -3,13 +3,14 @@
 import { SCOPES, access, problemOf, readFeed, readStatus, token } from "./api.js";
 import { BoardView } from "./board_view.js";
 import { CatalogPanel } from "./catalogs.js";
-import { find, say, showProblem } from "./elements.js";
+import { find, make, refill, say, showProblem } from "./elements.js";
 import { Entries } from "./entries.js";
 import { Feed } from "./feed.js";
 import { FollowingPanel } from "./following.js";
 import { Rhythm } from "./rhythm.js";
+import { seen } from "./seen.js";
 import { showClusters, showLetters, showQueue } from "./state.js";
-import { ID_TEXT, behindText, counted, idOf, timeText } from "./values.js";
+import { ID_TEXT, behindText, counted, idOf, problemText, timeText } from "./values.js";
 import { Why } from "./why.js";
 import { WorkView } from "./work.js";
 
@@ -27,6 +28,8 @@ let user = null;
 let feed = null;
 /** What the address has in the place of an id, and is none; or null. */
 let misnamed = null;
+/** What is gone back to from the work: as in an address, or null. */
+let before = null;
 let reading = new AbortController();
 let looks = 0;
 let mayNot = null;
@@ -65,8 +68,8 @@ function choose(id) {
   entries.leave();
   entries.show([]);
   showFeedProblem(null);
-  say(find("feed-title"), id === null ? "No feed chosen" : `Feed of user ${id}`);
-  document.title = id === null ? "Following feed" : `Feed of user ${id}`;
+  say(find("feed-title"), id === null ? "Whose feed, or which board?" : `Feed of user ${id}`);
+  find("why").hidden = id === null;
   draw();
   following.show(id);
   feedRhythm.now();
@@ -102,6 +105,7 @@ async function look() {
     if (current === feed) draw();
   }
   answered_ms = Date.now();
+  if (current.shown.length > 0) seen.add(`user=${user}`);
   showFeedProblem(null);
 }
 
@@ -121,7 +125,7 @@ async function more() {
   } catch (error) {
     if (current === feed) {
       const problem = problemOf(error);
-      text = `${problem.title}. ${problem.detail}`;
+      text = problemText(problem);
       tailFailed = true;
     }
   }
@@ -152,9 +156,11 @@ async function takeFresh() {
 function draw() {
   const shown = feed?.shown ?? [];
   entries.show(shown);
-  find("empty").hidden = shown.length > 0 || (feed !== null && !feed.hasBegun);
+  const isStart = feed === null && misnamed === null;
+  find("start").hidden = !isStart;
+  if (isStart) drawStart();
+  find("empty").hidden = isStart || shown.length > 0 || (feed !== null && !feed.hasBegun);
   if (misnamed !== null) say(find("empty"), `${misnamed} is no id. ${ID_TEXT}.`);
-  else if (feed === null) say(find("empty"), "Whose feed? Give a user's id above.");
   else say(find("empty"), `Nothing here: user ${user} follows nothing that has pins.`);
   const latest = feed?.latest ?? null;
   say(find("served"), latest === null ? "" : `from cluster ${latest.servedBy}, ${behindText(latest.behind_ms)}`);
@@ -166,6 +172,13 @@ function draw() {
   // Seen again, so that a page that did not fill the screen is followed by the next one.
   nearEnd.disconnect();
   if (!find("more").hidden && !tailFailed) nearEnd.observe(find("more"));
+}
+
+function drawStart() {
+  const views = seen.all().map((each) => each.split("="));
+  find("none-seen").hidden = views.length > 0;
+  find("some-seen").hidden = views.length === 0;
+  refill(find("seen"), views.map(([kind, id]) => make("li", {}, make("a", { href: `?${kind}=${id}` }, `${kind} ${id}`))));
 }
 
 const freshText = (of) => `${counted(of.fresh, "new pin", "new pins")}${of.isFreshMore ? ", or more" : ""}`;
@@ -214,6 +227,7 @@ async function askAccess() {
   catalogs.allow(refusals.operate);
   const may = SCOPES.filter((scope) => refusals[scope] === null);
   say(find("access"), may.length ? `Access: ${may.join(", ")}` : "A token is needed");
+  find("forget").hidden = token.get() === null;
   if (refusals.read !== null) find("token-panel").open = true;
   return refusals;
 }
@@ -230,23 +244,23 @@ function showTrouble(where, problem) {
   const isOld = trouble !== undefined && answered_ms !== null;
   if (trouble !== undefined) {
     const age = isOld ? `The page shows the state of ${timeText(answered_ms, Date.now())}.` : "";
-    const detail = trouble.status === 401 ? `Give one at the top (${trouble.detail}).` : trouble.detail;
-    say(find("connection"), `${trouble.title}. ${detail} ${age}`.trim());
+    say(find("connection"), `${troubleText(trouble)} ${age}`.trim());
   }
   find("connection").hidden = trouble === undefined;
   document.body.toggleAttribute("data-old", isOld);
+  document.body.toggleAttribute("data-blank", trouble !== undefined && answered_ms === null);
 }
 
-function tokenChanged() {
-  mayNot = null;
-  find("token").value = "";
-  find("token-panel").open = false;
-  stateRhythm.now();
-  feedRhythm.now();
-  following.refresh();
-  board.refresh();
-  work.refresh();
+function troubleText(trouble) {
+  const where = `“${find("access").textContent}” above`;
+  if (trouble.mayNotRead) return `This token is not for reading: enter one that has the scope read, under ${where}.`;
+  if (trouble.status !== 401) return problemText(trouble);
+  if (token.get() === null) return `This server asks for a token: enter yours under ${where}.`;
+  return `The server does not take the token of this tab (${trouble.detail}): enter another one under ${where}.`;
 }
+
+/** Another token is another reader: the page begins again, and nothing stays of what the one before was shown. */
+const tokenChanged = () => location.reload();
 
 // The user at the screen
 // -----------------------------------------------------------------------------------------------------------------
@@ -262,9 +276,13 @@ function fromAddress() {
   const given = isWork ? "" : (named.get("board") ?? named.get("user") ?? "");
   misnamed = boardId === null && userId === null && given !== "" ? given : null;
   const view = isWork ? "work" : boardId === null ? "feed" : "board";
-  find("what").value = named.has("board") && !isWork ? "board" : "user";
-  find("user").value = boardId ?? userId ?? "";
+  if (!isWork) before = boardId !== null ? `board=${boardId}` : userId !== null ? `user=${userId}` : null;
+  else before ??= seen.all()[0] ?? null;
+  const [kind, id] = before?.split("=") ?? [named.has("board") ? "board" : "user", ""];
+  find("what").value = kind;
+  find("user").value = id;
   find("user").setCustomValidity("");
+  find("to-start").href = isWork && before !== null ? `?${before}` : "/";
   document.body.dataset.view = view;
   for (const each of Object.keys(SKIPS)) find(`${each}-view`).hidden = each !== view;
   find("to-work").toggleAttribute("aria-current", isWork);
@@ -274,13 +292,21 @@ function fromAddress() {
   if (userId !== user || feed === null) choose(userId);
   board.show(boardId);
   work.show(isWork);
+  document.title = isWork ? "Work" : boardId !== null ? `Board ${boardId}` : userId !== null ? `Feed of user ${userId}` : "Following feed";
 }
 
-find("to-work").addEventListener("click", (event) => {
-  if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  history.pushState(null, "", "?work");
+function go(address) {
+  history.pushState(null, "", address);
   fromAddress();
+  scrollTo({ top: 0, behavior: "instant" });
+  say(find("said"), document.title);
+}
+
+document.addEventListener("click", (event) => {
+  const link = event.target.closest('a[href="/"], a[href^="?"]');
+  if (link === null || event.ctrlKey || event.metaKey || event.shiftKey || event.altKey) return;
+  event.preventDefault();
+  go(link.getAttribute("href"));
 });
 
 find("whose").addEventListener("submit", (event) => {
@@ -294,8 +320,14 @@ find("whose").addEventListener("submit", (event) => {
     field.reportValidity();
     return;
   }
-  history.pushState(null, "", `?${find("what").value}=${id}`);
-  fromAddress();
+  go(`?${find("what").value}=${id}`);
+});
+
+// What was looked at before, of the kind that is asked for.
+find("user").addEventListener("focus", () => {
+  const kind = `${find("what").value}=`;
+  const ids = seen.all().filter((each) => each.startsWith(kind));
+  refill(find("ids"), ids.map((each) => make("option", { value: each.slice(kind.length) })));
 });
 
 find("user").addEventListener("input", () => find("user").setCustomValidity(""));
@@ -309,6 +341,7 @@ find("token-form").addEventListener("submit", (event) => {
 
 find("forget").addEventListener("click", () => {
   token.forget();
+  seen.forget();
   tokenChanged();
 });
 
@@ -318,7 +351,8 @@ find("more").addEventListener("click", () => {
 });
 find("fresh").addEventListener("click", takeFresh);
 find("feed").addEventListener("focus", () => find("feed").firstElementChild && entries.enter());
-document.addEventListener("keydown", (event) => event.key === "Escape" && entries.leave());
+find("why-close").addEventListener("click", () => entries.back());
+document.addEventListener("keydown", (event) => event.key === "Escape" && (find("why").contains(event.target) ? entries.back() : entries.leave()));
 addEventListener("popstate", fromAddress);
 
 // Where there is room they are open; elsewhere their first lines say the most of it.

@@ -2,16 +2,22 @@
 
 import { readLetters } from "./api.js";
 import { find, make, refill, say, time } from "./elements.js";
-import { counted, durationText } from "./values.js";
+import { counted, durationText, healthText } from "./values.js";
 
 const LETTERS = 100;
-/** A cluster that is further behind is not well, also if all others are as far. */
+/** A cluster that is further behind is unhealthy, also if all others are as far. */
 const FAR_MS = 60_000;
 const isFar = (each) => each.is_lagging || each.behind_ms > FAR_MS;
 const cell = (text, level = "") => make("td", level ? { class: level } : {}, text);
 const head = (text) => make("th", { scope: "row" }, text);
+const UNTIMED = "not known: too few reads so far, or a cluster in files";
+const untimed = () => make("td", { title: UNTIMED }, make("span", { "aria-hidden": "true" }, "–"), make("span", { class: "unseen" }, UNTIMED));
 
 export function showClusters(clusters) {
+  // A cluster in files has none, and one on servers has none before it was read for a while.
+  const isTimed = clusters.some((each) => each.p95_ms !== null);
+  const names = ["cluster", "breaker", "behind", ...(isTimed ? ["p95"] : [])];
+  refill(find("clusters-head"), names.map((name) => make("th", { scope: "col" }, name)));
   refill(
     find("clusters"),
     clusters.map((each) =>
@@ -21,12 +27,13 @@ export function showClusters(clusters) {
         head(each.name),
         cell(each.breaker, each.breaker === "closed" ? "good" : "bad"),
         cell(durationText(each.behind_ms) + (each.is_lagging ? ", lagging" : ""), isFar(each) ? "warn" : ""),
-        cell(each.p95_ms === null ? "in files" : durationText(each.p95_ms)),
+        ...(isTimed ? [each.p95_ms === null ? untimed() : cell(durationText(each.p95_ms))] : []),
       ),
     ),
   );
-  const ill = clusters.filter((each) => each.breaker !== "closed" || isFar(each));
-  say(find("clusters-brief"), ill.length ? `not well: ${ill.map((each) => each.name).join(", ")}` : `${clusters.length} well`);
+  const ill = clusters.filter((each) => each.breaker !== "closed" || isFar(each)).map((each) => each.name);
+  say(find("clusters-brief"), healthText(ill));
+  find("clusters-brief").classList.toggle("warn", ill.length > 0);
 }
 
 /** status: its groups and dead letters are null where the queue is away. */
@@ -39,7 +46,7 @@ export function showQueue(status) {
     ),
   );
   const left = Math.max(0, ...groups.map((each) => each.lag));
-  const said = left ? `up to ${left.toLocaleString("en")} to do` : "nothing to do";
+  const said = left ? `${left.toLocaleString("en")} waiting` : "none waiting";
   say(find("queue-brief"), status.groups === null ? "unknown" : said);
   const dead = status.dead_letters ? status.dead_letters.toLocaleString("en") : "none";
   say(find("letters-brief"), status.dead_letters === null ? "unknown" : dead);
@@ -51,7 +58,7 @@ export async function showLetters(count, refusal) {
   const note = find("letters-note");
   note.hidden = false;
   if (refusal !== null && count !== 0) {
-    say(note, `Their reasons are for operators. ${refusal.title}: ${refusal.detail}.`);
+    say(note, `Their reasons are for operators: ${refusal.detail}.`);
     refill(find("letters"), []);
     return;
   }

@@ -32,10 +32,16 @@ export function inFeedOrder(entries) {
 
 const two = (number) => String(number).padStart(2, "0");
 
+/** The local time of day. */
+export function clockText(ms, withSeconds) {
+  const at = new Date(ms);
+  return `${two(at.getHours())}:${two(at.getMinutes())}${withSeconds ? `:${two(at.getSeconds())}` : ""}`;
+}
+
 /** The local time: with the date where that is not today's. */
 export function timeText(ms, now_ms) {
   const at = new Date(ms);
-  const clock = `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}`;
+  const clock = clockText(ms, true);
   if (at.toDateString() === new Date(now_ms).toDateString()) return clock;
   return `${at.getFullYear()}-${two(at.getMonth() + 1)}-${two(at.getDate())} ${clock}`;
 }
@@ -70,11 +76,20 @@ export function sizeText(bytes) {
 
 export const counted = (count, one, many) => `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 
+/** ill: the names of those that are not as they should be. */
+export const healthText = (ill) => (ill.length === 0 ? "all healthy" : `${ill.join(", ")} ${ill.length === 1 ? "is" : "are"} unhealthy`);
+
 /** How many drops a gap between two sequences is sure to take; null while a sequence is not known. */
 export function roomOf(above, below) {
   if (above === null || below === null) return null;
   const gap = BigInt(above) - BigInt(below);
   return gap < 0n ? null : gap === 0n ? -1 : gap.toString(2).length - 1;
+}
+
+/** In sentences: what a server says of details begins in lower case, and has no full stop. */
+export function problemText({ title, detail }) {
+  const said = detail.replace(/^[a-z]+(?= )/, (word) => word[0].toUpperCase() + word.slice(1));
+  return `${title}. ${said}${said === "" || said.endsWith(".") ? "" : "."}`.trim();
 }
 
 export const followeeText = (edge) => (edge.user === undefined ? `board ${edge.board}` : `user ${edge.user}`);

@@ -1,8 +1,8 @@
 /** Why the chosen pin is in the feed: which edges deliver it, and which clusters have it now. */
 
 import { problemOf, readWhy } from "./api.js";
-import { make, refill, say, time } from "./elements.js";
-import { followeeText } from "./values.js";
+import { find, linkTo, make, refill, say, time } from "./elements.js";
+import { followeeText, problemText } from "./values.js";
 
 /** Asked again for the same pin, it says what has changed. */
 export class Why {
@@ -17,7 +17,7 @@ export class Why {
   constructor(box) {
     this.#box = box;
     this.#title = box.querySelector("h2");
-    this.#text = box.querySelector("div");
+    this.#text = find("why-text");
     this.#hint = [...this.#text.childNodes];
   }
 
@@ -26,6 +26,7 @@ export class Why {
     this.#user = user;
     this.#pin = pin;
     this.#box.toggleAttribute("data-open", pin !== null);
+    find("why-close").hidden = pin === null;
     say(this.#title, pin === null ? "Why is it here?" : `Why is pin ${pin} here?`);
     if (pin === null) {
       this.#asking.abort();
@@ -46,7 +47,7 @@ export class Why {
     } catch (error) {
       if (signal.aborted) return;
       const problem = problemOf(error);
-      children = [make("p", { class: "problem" }, `${problem.title}. ${problem.detail}`)];
+      children = [make("p", { class: "problem" }, problemText(problem))];
     }
     if (!signal.aborted) refill(this.#text, children);
   }
@@ -57,9 +58,9 @@ function described(why) {
   const delivering = active.reduce((later, edge) => (later === null || edge.since_ms > later.since_ms ? edge : later), null);
   const facts = make("dl");
   const add = (name, ...values) => facts.append(make("dt", {}, name), ...values.map((value) => make("dd", {}, ...value)));
-  add("saved by", [`user ${why.owner}, on board ${why.board}`]);
+  add("saved by", ["user ", linkTo("user", why.owner), ", on board ", linkTo("board", why.board)]);
   add("dated", [time(why.created_ms)]);
-  add("edges", ...(why.edges.length ? why.edges.map((edge) => edgeLine(edge, delivering, active.length)) : [["none"]]));
+  add("follows", ...(why.edges.length ? why.edges.map((edge) => edgeLine(edge, delivering, active.length)) : [["none"]]));
   add("present in", ...Object.entries(why.clusters).map(([name, has]) => presence(name, has)));
   return [make("p", { class: "verdict" }, verdict(why, delivering)), facts];
 }

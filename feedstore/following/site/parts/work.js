@@ -2,12 +2,15 @@
 
 import { problemOf, readWork } from "./api.js";
 import { find, make, refill, say, showProblem } from "./elements.js";
-import { DASHES, lookOf, valueText } from "./plots.js";
+import { WHOLE_STEPS, dashesOf, lookOf, valueText } from "./plots.js";
 import { Rhythm } from "./rhythm.js";
+import { clockText, timeText } from "./values.js";
 
 /** Samples are so far apart. */
 const LOOK_MS = 10_000;
 const HEIGHT_PX = 180;
+/** Of the axis of time, in seconds. */
+const TIME_STEPS = [10, 20, 30, 60, 120, 300, 600, 900, 1_800];
 const dark = matchMedia("(prefers-color-scheme: dark)");
 
 export class WorkView {
@@ -30,12 +33,7 @@ export class WorkView {
   show(isShown) {
     this.#isShown = isShown;
     if (!isShown) return;
-    document.title = "Work";
     this.#rhythm.now();
-  }
-
-  refresh() {
-    if (this.#isShown) this.#rhythm.now();
   }
 
   async #look() {
@@ -106,7 +104,7 @@ class Card {
     this.element = make(
       "figure",
       { class: "plot" },
-      make("figcaption", {}, make("h3", {}), make("p", { class: "brief" })),
+      make("figcaption", {}, make("h3", {}), make("time", {}), make("p", { class: "brief" })),
       make("ul", { class: "key" }),
       make("div", { class: "canvas", "aria-hidden": "true" }),
       make("p", { class: "none", hidden: "" }, "No data."),
@@ -129,6 +127,7 @@ class Card {
     if (this.#chart === null) {
       this.#chart = new uPlot(options(plot, width_px, (index) => this.#key(index)), this.#data, this.element.querySelector(".canvas"));
     } else {
+      dashesOf(plot.series).forEach((dash, place) => (this.#chart.series[place + 1].dash = dash));
       this.#chart.setData(this.#data);
     }
     this.#key(this.#chart.cursor.idx ?? null);
@@ -146,7 +145,11 @@ class Card {
   /** index: of the sample that is pointed at; null: the last one. */
   #key(index) {
     const { series, unit } = this.#plot;
-    const at = index ?? this.#data[0].length - 1;
+    const times_s = this.#data[0];
+    const at = index ?? times_s.length - 1;
+    const time = this.element.querySelector("time");
+    time.dateTime = new Date(1_000 * times_s[at]).toISOString();
+    say(time, timeText(1_000 * times_s[at], Date.now()));
     const lines = series.map((each, place) => {
       const { colour, kind } = lookOf(series, place);
       const mark = make("span", { class: `mark series-${colour} ${kind}` });
@@ -160,6 +163,8 @@ function options(plot, width, pointed) {
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
   const font = `12px ${getComputedStyle(document.body).fontFamily}`;
+  const dashes = dashesOf(plot.series);
+  const counts = plot.unit === "seconds" || plot.unit.endsWith("/s") ? {} : { incrs: WHOLE_STEPS };
   const axis = { stroke: colour("--soft"), font, grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   return {
     width,
@@ -174,15 +179,15 @@ function options(plot, width, pointed) {
     },
     scales: { x: { time: true }, y: { range: (_, low, high) => [0, top(high)] } },
     axes: [
-      { ...axis, size: 30, space: 70, values: (_, at) => at.map((s) => new Date(1_000 * s).toTimeString().slice(0, 5)), incrs: [60, 120, 300, 600, 900, 1_800] },
-      { ...axis, size: 62, space: 34, values: (_, at) => at.map((value) => valueText(value, plot.unit)) },
+      { ...axis, size: 24, space: 76, values: (_, at, __, ___, step) => at.map((s) => clockText(1_000 * s, step < 60)), incrs: TIME_STEPS },
+      { ...axis, ...counts, size: 62, space: 34, values: (_, at) => at.map((value) => valueText(value, plot.unit)) },
     ],
     series: [
       {},
       ...plot.series.map((each, place) => {
         const look = lookOf(plot.series, place);
         const stroke = colour(`--series-${look.colour}`);
-        return { label: each.name, stroke, width: 1.75, dash: DASHES[look.kind], points: { show: false } };
+        return { label: each.name, stroke, width: 1.75, dash: dashes[place], points: { show: false } };
       }),
     ],
     hooks: { setCursor: [(chart) => pointed(chart.cursor.idx ?? null)] },
