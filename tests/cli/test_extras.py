@@ -5,7 +5,7 @@ import signal
 import httpx
 import pytest
 
-from tests.cli.command import DEADLINE_S, Cli
+from tests.cli.command import COMMAND_S, Cli
 from tests.cli.extras import feedctl_with
 
 pytestmark = pytest.mark.processes
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.processes
 
 def run(cli: Cli, program: str, *words: object) -> str:
     process = cli.interpreter(*words, program=program, text=True)
-    stdout, stderr = process.communicate(timeout=DEADLINE_S)
+    stdout, stderr = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, f"{words}: exit {process.returncode}\n{stdout}\n{stderr}"
     return str(stdout)
 
@@ -41,9 +41,9 @@ def test_the_extra_of_the_demo_serves_a_home_with_catalogs(home: Cli):
     try:
         assert process.stdout is not None
         address = process.stdout.readline().strip()
-        assert address, process.communicate(timeout=DEADLINE_S)[1]
+        assert address, process.communicate(timeout=COMMAND_S)[1]
         catalogs = httpx.get(f"{address}/v1/catalogs").json()["catalogs"]
         assert {each["name"] for each in catalogs} == {"ads", "pins"}
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=DEADLINE_S)
+        process.communicate(timeout=COMMAND_S)
