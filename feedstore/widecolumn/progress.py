@@ -61,6 +61,7 @@ _DAYS = 2**32
 """In the number of a row: that of its times, and that of its day, from 1. What is parked is in the row of day 0, with
 the holds that earlier versions noted.
 """
+_DAY_MAX = 10**6
 _PASSED, _CLOSED = (0, 0), (0, 1)
 """The columns of bounds: before these times all holds have passed, and no hold ends that is still to be noted. A day on
 which holds of a kind end has a column of the kind, from 1, and the day.
@@ -489,7 +490,8 @@ def _positions(row: bytes, positions: Mapping[tuple[int, int], int]) -> list[Put
 
 
 def _day(until: int) -> int:
-    return 1 + until // _DAY_MS
+    """The day of the row in which a hold is. All days of which no clock is expected to tell are the last one."""
+    return 1 + min(until // _DAY_MS, _DAY_MAX)
 
 
 def _of_day(kind: bytes, day: int) -> bytes:

@@ -168,6 +168,16 @@ def test_rule_10_the_earliest_of_several_holds_counts(progress: Progress):
     assert progress.watermark() == 9_001
 
 
+def test_rule_10_a_hold_of_a_clock_that_is_far_ahead_lasts(progress: Progress):
+    progress.hold([(1_500, 2**62)])
+    for ms in (2_000, 3_000):
+        advance(progress, ms)
+        progress.forget(before_ms=ms)
+    assert progress.watermark() == 1_500
+    advance(progress, 2**62 + 1)
+    assert progress.watermark() == 2**62 + 1
+
+
 def test_rule_10_what_was_put_off_twice_is_held_until_the_second_time(progress: Progress):
     progress.hold([(1_500, 3_000)])
     progress.hold([(3_000, 6_000), (2_500, 8_000)])

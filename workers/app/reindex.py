@@ -81,7 +81,7 @@ def reindex(config: Config) -> Reindexed:
         for name, progress in clusters.items():
             # As long as not everything is relayed again, no tick is later than now. The hold comes before the notes on
             # parked deliveries go: their actions are among those that are relayed again.
-            progress.hold([(max(1, marks[name]), now_ms)])
+            progress.hold([(marks[name] or wiring.REBUILDING_MS + 1, now_ms)])
             progress.lift_all(now_ms)
         # The clusters note offsets, and take smaller ones for messages that they have (0032).
         first_offset = max(map(furthest, clusters.values()), default=0)
