@@ -542,7 +542,7 @@ def test_an_empty_board_says_so_and_a_user_can_be_chosen_from_it(board_sight: Si
     field.send_keys("1", Keys.ENTER)
     board_sight.until(board_sight.pins, "the feed of user 1")
     assert not board_sight.is_shown("board-view")
-    link = board_sight.driver.find_element(By.CSS_SELECTOR, "#feed article a")
+    link = board_sight.driver.find_element(By.CSS_SELECTOR, "#feed .board a")
     assert link.get_attribute("href").endswith(("/?board=20", "/?board=21"))
     board_sight.driver.back()
     board_sight.until(lambda: board_sight.is_shown("board-view"), "back at the board")

@@ -29,7 +29,7 @@ let feed = null;
 /** What the address has in the place of an id, and is none; or null. */
 let misnamed = null;
 /** What is gone back to from the work: as in an address, or null. */
-let before = null;
+let lookedAt = null;
 let reading = new AbortController();
 let looks = 0;
 let mayNot = null;
@@ -276,13 +276,13 @@ function fromAddress() {
   const given = isWork ? "" : (named.get("board") ?? named.get("user") ?? "");
   misnamed = boardId === null && userId === null && given !== "" ? given : null;
   const view = isWork ? "work" : boardId === null ? "feed" : "board";
-  if (!isWork) before = boardId !== null ? `board=${boardId}` : userId !== null ? `user=${userId}` : null;
-  else before ??= seen.all()[0] ?? null;
-  const [kind, id] = before?.split("=") ?? [named.has("board") ? "board" : "user", ""];
+  if (!isWork) lookedAt = boardId !== null ? `board=${boardId}` : userId !== null ? `user=${userId}` : null;
+  else lookedAt ??= seen.all()[0] ?? null;
+  const [kind, id] = lookedAt?.split("=") ?? [named.has("board") ? "board" : "user", ""];
   find("what").value = kind;
   find("user").value = id;
   find("user").setCustomValidity("");
-  find("to-start").href = isWork && before !== null ? `?${before}` : "/";
+  find("to-start").href = isWork && lookedAt !== null ? `?${lookedAt}` : "/";
   document.body.dataset.view = view;
   for (const each of Object.keys(SKIPS)) find(`${each}-view`).hidden = each !== view;
   find("to-work").toggleAttribute("aria-current", isWork);
