@@ -303,5 +303,5 @@ def test_a_url_in_the_configuration_that_cannot_be_is_named(home: Path):
 
 def test_without_the_driver_the_configuration_says_what_to_install(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "feedstore.follows.mysql", None)
-    with pytest.raises(ConfigError, match=r"install feedstore\[mysql\]"):
+    with pytest.raises(ConfigError, match=r"pip install --editable '\.\[mysql\]'"):
         wiring.open_follows(config(home, "mysql://feed@db/follows"), int)
