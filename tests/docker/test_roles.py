@@ -205,9 +205,8 @@ def parsed(directory: Path) -> config.Config:
 
 def test_the_home_in_the_containers_names_the_containers_and_asks_for_tokens() -> None:
     made = parsed(PLACES.parent)
-    assert (
-        made.clusters[1].url == "hbase://b-gateway-1:9091,b-gateway-2:9091/?thrift1=b-gateway-1:9090,b-gateway-2:9090"
-    )
+    gateways = "hbase://b-gateway-1:9091,b-gateway-2:9091/?thrift1=b-gateway-1:9090,b-gateway-2:9090"
+    assert made.clusters[1].url == f"{gateways}&reads=gateways", "region servers are on networks of their own"
     assert made.queue == "kafka://kafka:9092"
     assert made.shards[0] == (
         f"mysql://feed@mariadb:3306/follows_0?password_file={roles.Path('/run/secrets/mariadb-password')}&tls=off"
@@ -219,7 +218,8 @@ def test_a_home_on_this_machine_reaches_everything_through_the_loopback(tmp_path
     one = clusters.Clusters(tmp_path / "cluster", lambda _: None)
     one._write_secrets()
     made = parsed(one.home)
-    assert made.clusters[0].url == ("hbase://127.0.0.1:19091,127.0.0.1:19191/?thrift1=127.0.0.1:19090,127.0.0.1:19190")
+    gateways = "hbase://127.0.0.1:19091,127.0.0.1:19191/?thrift1=127.0.0.1:19090,127.0.0.1:19190"
+    assert made.clusters[0].url == f"{gateways}&reads=gateways"
     assert made.http.tokens is None
     secret = one.home / "secrets" / "mariadb.password"
     assert secret.parent.stat().st_mode & 0o077 == 0

@@ -17,7 +17,7 @@ PARTITIONS: Final = 4
 
 
 class _Gateways(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one cluster, each as HOST:PORT. zookeeper: empty if it cannot be reached from here."""
+    """Of one cluster, each as HOST:PORT. zookeeper: empty if it and the region servers cannot be reached from here."""
 
     thrift2: list[str]
     thrift1: list[str]
@@ -74,8 +74,10 @@ def _replacements(places: _Places) -> dict[str, str]:
 
     def cluster(name: str) -> str:
         gateways = places.clusters[name]
-        url = f'url = "hbase://{",".join(gateways.thrift2)}/?thrift1={",".join(gateways.thrift1)}"'
-        return f'{url}\nzookeeper = "{gateways.zookeeper}"' if gateways.zookeeper else url
+        address = f"hbase://{','.join(gateways.thrift2)}/?thrift1={','.join(gateways.thrift1)}"
+        if not gateways.zookeeper:
+            return f'url = "{address}&reads=gateways"'
+        return f'url = "{address}"\nzookeeper = "{gateways.zookeeper}"'
 
     made = {
         'url = "rocksdb:data/a"': cluster("a"),
