@@ -30,6 +30,8 @@ from workers.queue.port import (
 def decode(value: bytes) -> list[str | Tick | Malformed]:
     if value.startswith(b"bad"):
         raise MalformedError("not_json", f"cannot read {value!r}")
+    if value.startswith(b"fault"):
+        raise IndexError("of the decoder")
     return [_body(body) for body in value.decode().split("+") if body]
 
 
@@ -500,6 +502,18 @@ def test_what_cannot_be_read_is_buried_and_the_rest_done() -> None:
     bench.stage.step()
 
     assert bench.letters() == [("not_json", b"bad")]
+    assert bench.done == ["1", "2"]
+    assert bench.lag() == 0
+
+
+def test_rule_12_a_message_that_a_fault_of_its_decoder_meets_is_buried_and_the_rest_done() -> None:
+    """Else it would end every process that reads its topic, again and again."""
+    bench = Bench()
+    bench.publish("1", "fault", "2")
+
+    bench.run()
+
+    assert bench.letters() == [("malformed", b"fault")]
     assert bench.done == ["1", "2"]
     assert bench.lag() == 0
 

@@ -518,15 +518,16 @@ def test_what_reaches_no_broker_leaves_no_thread(monkeypatch: pytest.MonkeyPatch
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))
         address = parse(f"kafka://127.0.0.1:{silent.getsockname()[1]}", {})
-        threads, descriptors = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+        threads, descriptors = {*threading.enumerate()}, len(list(Path("/proc/self/fd").iterdir()))
         with pytest.raises(QueueUnavailableError):
             connect(address)
         with pytest.raises(QueueUnavailableError), translated(str(address)):
             reading.client(address, group_id=None)
         with pytest.raises(QueueUnavailableError), translated(str(address)):
             queue.producer(address)
-        assert threading.active_count() == threads
-        assert len(list(Path("/proc/self/fd").iterdir())) == descriptors
+        # Those of earlier tests may end meanwhile.
+        assert {*threading.enumerate()} <= threads
+        assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
 
 
 # Publishing.

@@ -42,6 +42,10 @@ class Topic(Generic[Body_co]):
             return self.decode(value)
         except MalformedError as error:
             return (Malformed(value, error.reason, str(error)),)
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001  # a fault of ours: one message must not stop its readers for good
+            return (Malformed(value, "malformed", f"its decoder failed: {error!r}"),)
 
     def __str__(self) -> str:
         return self.name
