@@ -296,6 +296,27 @@ def test_rule_8_an_action_past_its_own_age_is_dated_again_once_and_holds_only_th
     assert pipeline.holding("b", 1) == FOLLOWERS
 
 
+def test_rule_10_actions_that_are_dated_again_together_have_one_hold_which_waits_for_the_last(
+    pipeline: Pipeline,
+) -> None:
+    first_ms = pipeline.now_ms
+    for pin in range(1, 4):
+        save(pipeline, pin)
+        pipeline.now_ms += 10
+    pipeline.now_ms += LIMITS.action_age_ms
+    pipeline.expand()
+    pipeline.tick()
+    pipeline.drain("a")
+
+    holds = [message for message in pipeline.written["a"] if isinstance(message, Hold)]
+    assert [hold.since_ms for hold in holds] == [first_ms]
+    assert [pipeline.holding("a", pin) for pin in range(1, 4)] == [FOLLOWERS] * 3
+    pipeline.now_ms += 1
+    pipeline.tick()
+    pipeline.drain("a")
+    assert pipeline.progress["a"].watermark() == pipeline.now_ms
+
+
 def test_rule_10_the_watermark_waits_for_what_was_expanded_once_for_many(pipeline: Pipeline) -> None:
     pipeline.now_ms += 1
     save(pipeline, 1)

@@ -398,7 +398,11 @@ def _time_stands_still_for_writers(world: World) -> None:
 
 
 def _no_hold_for_the_redated(world: World) -> None:
-    world.expander._redate = lambda action, _cluster: world.follows.redate(action)  # type: ignore[method-assign]
+    def redate(late: Sequence[Task]) -> None:
+        for each in late:
+            world.follows.redate(each.action)
+
+    world.expander._redate = redate  # type: ignore[method-assign]
 
 
 def _left_without_hold() -> Patches:

@@ -182,14 +182,16 @@ class Expander:
         done, self._begun = self._begun, []
         begun = set(map(id, done))
         whole: list[Task] = []
+        late: list[Task] = []
         ranges: list[RangeTask] = []
         for task in tasks:
             if isinstance(task, RangeTask):
                 ranges.append(task)
             elif self._is_late(task.action, read_ms):
-                self._redate(task.action, task.cluster)
+                late.append(task)
             else:
                 whole.append(task)
+        self._redate(late)
         # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
         # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
         self._index(_Sorted.of(task for task in whole if id(task) not in begun))
@@ -275,12 +277,14 @@ class Expander:
             if later:
                 yield task.only(later)
             fresh: list[PinAction] = []
+            late: list[Task] = []
             for action in task.only(now).actions if now else []:
                 if self._is_late(action, read_ms):
-                    self._redate(action, task.cluster)
-                    cells_left -= self._limits.chunk  # it takes as long
+                    late.append(Task(action, task.cluster))
                 else:
                     fresh.append(action)
+            self._redate(late)
+            cells_left -= len(late) * self._limits.chunk  # they take as long
             since_ms = max(read_ms, task.after_ms or 0)
             actions = _Sorted.of(map(Task, fresh))
             for visited in self._visits(actions, since_ms, task, cells_left):
@@ -344,21 +348,32 @@ class Expander:
         for partition in range(partitions):
             self._queue.publish(DELIVERIES, values, partition)
 
-    def _redate(self, action: RecordedAction, cluster: str | None) -> None:
-        """An action that waited too long comes again with a new time, through the outbox, and for every cluster: what
-        the follow store says of it has changed. A crash here repeats at worst.
+    def _redate(self, late: Sequence[Task]) -> None:
+        """Actions that waited too long come again with a new time, through the outbox, and for every cluster: what the
+        follow store says of them has changed. A crash here repeats at worst.
         """
-        redated = self._follows.redate(action)
-        if isinstance(redated, Followed | Unfollowed):
-            # Its first handler may have died after the index was written. A tombstone that keeps its old time there
+        if not late:
+            return
+        redated = [self._follows.redate(task.action) for task in late]
+        edges = [action.edge() for action in redated if isinstance(action, Followed | Unfollowed)]
+        if edges:
+            # Their first handler may have died after the index was written. A tombstone that keeps its old time there
             # may expire before the purge is out, and a deletion would pass over this follower (rule 7).
-            self._follows.index(edges=[redated.edge()])
-        # Hold until the replacement has landed. It may come from an earlier attempt that crashed before it published
-        # its hold.
-        until_ms = self._standing_ms(action) if redated is None else redated.committed_ms
-        hold = Hold(action.committed_ms, max(until_ms, self._follows.now()), cluster)
-        self._queue.publish(DELIVERIES, [encode_delivery(hold)])
-        self._meter.add(metrics.REDATED, 1)
+            self._follows.index(edges=edges)
+        now_ms = self._follows.now()
+        # One hold for all of a cluster, until the last replacement has landed. One may come from an earlier attempt
+        # that crashed before it published its hold.
+        holds: dict[str | None, Hold] = {}
+        for task, action in zip(late, redated, strict=True):
+            until_ms = self._standing_ms(task.action) if action is None else action.committed_ms
+            hold = holds.get(task.cluster, Hold(task.action.committed_ms, now_ms, task.cluster))
+            holds[task.cluster] = replace(
+                hold,
+                since_ms=min(hold.since_ms, task.action.committed_ms),
+                until_ms=max(hold.until_ms, until_ms),
+            )
+        self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds.values()])
+        self._meter.add(metrics.REDATED, len(late))
 
     def _standing_ms(self, action: RecordedAction) -> int:
         """A time that is not before the commit of what took an action's place. The store's `now` may be: it is the
