@@ -69,8 +69,6 @@ which holds of a kind end has a column of the kind, from 1, and the day.
 _PARKED = 2**63
 """A parked note has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
 _READ_AT_ONCE = 1_000
-_SENT_BACK_AT_ONCE = 16
-"""More notes than one action has, but for those of others with the same half of an identity."""
 
 
 class Through(NamedTuple):
@@ -301,13 +299,19 @@ class Progress:
         landed = self._store.read(row, _PART.pack(ts, parts, 0), parts)
         return landed == [_PART.pack(ts, parts, number) for number in range(1, parts + 1)]
 
-    def sent_back_after(self, identity: bytes, read_ms: int) -> bool:
-        """Whether it is noted that an action was sent back to the expander, at a time later than `read_ms`. identity:
-        16 bytes that name the action.
+    def sent_back_after(self, read_ms: Mapping[bytes, int]) -> set[bytes]:
+        """The identities of which it is noted that their action was sent back to the expander, at a time later than
+        this. An identity: 16 bytes that name an action.
         """
-        row, rest = _sent_back(identity)
-        noted = self._store.read(row, _SENT_BACK.pack(read_ms, 2**64 - 1), _SENT_BACK_AT_ONCE)
-        return any(_SENT_BACK.unpack(column)[1] == rest for column in noted)
+        rows = [_sent_back(identity) for identity in read_ms]
+        found: set[bytes] = set()
+        noted = self._store.cells_of([row for row, _ in rows])
+        for (identity, ms), (_, rest), cells in zip(read_ms.items(), rows, noted, strict=True):
+            if any(
+                before_ms > ms and of == rest for before_ms, of in (_SENT_BACK.unpack(each.column) for each in cells)
+            ):
+                found.add(identity)
+        return found
 
     def note_sent_back(self, identities: Iterable[bytes], before_ms: int) -> None:
         """Notes that actions were sent back to the expander: what was read of them before a time is of no use any more.

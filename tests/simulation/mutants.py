@@ -486,7 +486,7 @@ def _sent_back_once_for_ever(writer: Writer) -> Writer:
     """What was sent back once is not sent back again, even if what came of it is late, too."""
     progress = writer._progress
     writer._progress = _Lying(  # type: ignore[assignment]
-        progress, sent_back_after=lambda identity, _read_ms: progress.sent_back_after(identity, 0)
+        progress, sent_back_after=lambda read_ms: progress.sent_back_after(dict.fromkeys(read_ms, 0))
     )
     return writer
 

@@ -488,14 +488,14 @@ def test_parts_are_forgotten_once_they_are_old(progress: Progress, store: Memory
 
 def test_what_was_sent_back_counts_for_what_was_read_before(progress: Progress):
     one, same_row, other = b"1234567890123456", b"12345678abcdefgh", b"abcdefgh12345678"
-    assert not progress.sent_back_after(one, 1)
+    assert not progress.sent_back_after({one: 1})
     progress.note_sent_back([one], 500)
     progress.note_sent_back([one, other], 300)
-    assert progress.sent_back_after(one, 499)
-    assert not progress.sent_back_after(one, 500)
-    assert progress.sent_back_after(other, 299)
-    assert not progress.sent_back_after(other, 300)
-    assert not progress.sent_back_after(same_row, 1)
+    assert progress.sent_back_after({one: 499})
+    assert not progress.sent_back_after({one: 500})
+    assert progress.sent_back_after({other: 299})
+    assert not progress.sent_back_after({other: 300})
+    assert progress.sent_back_after({one: 499, other: 300, same_row: 1}) == {one}
 
 
 def test_what_was_sent_back_is_forgotten_once_it_is_old(progress: Progress, store: MemoryStore):
@@ -503,8 +503,8 @@ def test_what_was_sent_back_is_forgotten_once_it_is_old(progress: Progress, stor
     progress.note_sent_back([b"2" * 16], 200)
     progress.hold([(1, 2)])
     progress.forget(before_ms=200)
-    assert not progress.sent_back_after(b"1" * 16, 1)
-    assert progress.sent_back_after(b"2" * 16, 1)
+    assert not progress.sent_back_after({b"1" * 16: 1})
+    assert progress.sent_back_after({b"2" * 16: 1})
     assert progress.watermark() is None
     assert [row[:1] for row, _ in store.scan()] == [b"b", b"h", b"s"]
 

@@ -230,7 +230,8 @@ class Writer:
         for message in late:
             for action in message.recorded() if isinstance(message, Pack) else [message.action]:
                 newest[action] = max(min(message.read_ms, late_before_ms - 1), newest.get(action, 0))
-        back = [action for action, ms in newest.items() if not self._progress.sent_back_after(_identity(action), ms)]
+        noted = self._progress.sent_back_after({_identity(action): ms for action, ms in newest.items()})
+        back = [action for action in newest if _identity(action) not in noted]
         if not back:
             return
         # Each retry sends back again: nothing is sent back as long as it could not be noted.
