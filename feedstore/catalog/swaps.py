@@ -59,5 +59,5 @@ def _was_rolled_back(store: CatalogStore, generation: str, current: str) -> Swap
     if generation not in {each.id for each in store.generations()}:
         raise SwapRefusedError("generation_unknown", f"there is no generation {generation}")
     if rule.is_later(current, generation):
-        raise SwapRefusedError("generation_not_current", f"not {generation} is in use, but {current}")
+        raise SwapRefusedError("generation_not_current", f"{generation} is not in use: {current} is")
     return Swap(current, current)

@@ -218,7 +218,7 @@ class Listener(Generic[Body]):
         elif ticks:
             self._tick(ticks, now_s)
         elif now_s - self._ticked_s >= self._silent_s:
-            raise QueueUnavailableError(f"no tick in {self._silent_s:.0f} s: no worker works, or the queue is another")
+            raise QueueUnavailableError(f"no tick in {self._silent_s:.0f} s: no worker runs, or the queue was replaced")
 
     def _tick(self, ticks: list[Tick], now_s: float) -> None:
         """All that precedes them has been entered."""

@@ -84,7 +84,7 @@ class Pool(Generic[C]):
         with self._changed:
             while not self._closed and self._leased >= self._size:
                 if not self._changed.wait(deadline - self._clock()) and self._clock() >= deadline:
-                    raise UnavailableError(f"all {self._size} connections are busy; the url sets connections=")
+                    raise UnavailableError(f"all {self._size} connections are busy: more with connections= in the url")
             self._refuse_closed()
             address = self._next(tried)
             self._leased += 1
