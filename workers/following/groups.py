@@ -41,8 +41,8 @@ def damaged_message(cluster: str, detail: str) -> str:
 
 def away_message(cluster: str, rows: str, detail: str) -> str:
     return (
-        f"rows {rows}: {detail}. What they lack lands by itself once they are back. If HBase cannot open their region"
-        f" any more, give cluster {cluster} another namespace in feed.toml, and rebuild it there"
+        f"rows {rows}: {detail.rstrip('.')}. What they lack lands by itself once they are back. If HBase cannot open"
+        f" their region any more, give cluster {cluster} another namespace in feed.toml, and rebuild it there"
         f" ({rebuild_command(cluster)})"
     )
 
