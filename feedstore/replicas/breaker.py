@@ -3,7 +3,7 @@
 from typing import Literal
 
 FAILURES = 5
-"""So many failures in a row open it."""
+"""After this many failures in a row it opens."""
 OPEN_S, OPEN_S_MAX = 1.0, 30.0
 """How long it stays open; doubled by each probe that is not answered."""
 

@@ -15,7 +15,7 @@ EVERY_S = 1.0
 
 
 class Named(Protocol):
-    """The watermark of a cluster, as it is looked at. name: the cluster's."""
+    """What is looked at for the watermark of a cluster. name: the cluster's."""
 
     @property
     def name(self) -> str: ...
