@@ -29,8 +29,9 @@ class ConfigError(MisconfiguredError):
 
 
 class MissingExtraError(ConfigError):
-    """What is asked for needs libraries that are not installed. wants: who needs them, and for what. extra: of
-    `pyproject.toml`, where they are. The package is in no index: its name there would be somebody else's.
+    """What is asked for needs libraries that are not installed. wants: what needs them, and for what. extra: the extra
+    of `pyproject.toml` that has them. The message names a checkout because the package is in no index: its name there
+    would be somebody else's.
     """
 
     def __init__(self, wants: str, extra: str, error: ImportError) -> None:

@@ -311,7 +311,7 @@ class Progress:
         return landed == [_PART.pack(ts, parts, number) for number in range(1, parts + 1)]
 
     def sent_back_after(self, read_ms: Mapping[bytes, int]) -> set[bytes]:
-        """Which of these actions were sent back to the expander after their deliveries were read.
+        """The identities of those actions that were sent back to the expander after their deliveries were read.
 
         read_ms: when the newest delivery was read, by the identity of its action: 16 bytes that name it.
         """

@@ -24,7 +24,7 @@ class Secondary:
     one replay of the owner's log, which holds the interpreter). If neither the manifest nor the log has grown, there is
     nothing to catch up with: the owner writes each batch into its log before the write returns.
 
-    A secondary does not miss a file that is gone or cut: it shows what was there before that file. So the files that
+    A secondary does not notice if a file is gone or cut: it shows what was there before that file. So the files that
     the manifest names are looked for each time.
     """
 
@@ -91,7 +91,7 @@ class Secondary:
     def _look(self) -> dict[str, int]:
         """The size of each file that counts, by name, in one look at the directory."""
         found: dict[str, int] = {}
-        # What is gone before it was asked for its size, or was never there, is missed by its reader.
+        # A file that goes before its size was read is left out, like one that was never there: the caller notices it.
         with suppress(OSError), os.scandir(self._path) as entries:
             for entry in entries:
                 if entry.name.startswith(_MANIFEST) or entry.name.endswith((_LOG, _TABLE)):
