@@ -33,10 +33,10 @@ OFF_MS: Final = 60_000
 """How long a process that has ended is still named, after its last note."""
 
 APART_MAX_MS: Final = 120_000
-"""How much clocks that are kept in time may differ. One that is further ahead of what others say is wrong."""
+"""How much clocks that are kept in time may differ. A clock that is further ahead of others is wrong."""
 
 OFF_MAX: Final = 100
-"""How many processes whose clocks were off a home remembers, the latest."""
+"""The most processes whose clocks were off that a home remembers: the latest."""
 
 _WORDS_MAX: Final = 60
 _UPTIME_BYTES: Final = 64
@@ -229,7 +229,9 @@ class HomeClock:
         self._clock = clock
         self._mutex = threading.Lock()
         self._found = (float("-inf"), 0, 0)
-        """When the clocks were compared last, by both of them, and what is added to the wall clock since."""
+        """Of the last comparison: its time by the monotonic and by the wall clock, and what is added to the wall clock
+        since.
+        """
         self._anchor: Anchor | None = None
         self._version: tuple[int, int] | None = None
         self._noted_up_ms: int | None = None

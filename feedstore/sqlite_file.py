@@ -157,7 +157,8 @@ class SqliteFile:
 
     def sync(self) -> None:
         """Makes all that was written before survive a loss of power. Raises `use.unavailable`."""
-        # What is not in the log any more was synced when it was copied into the file. If there is no log, that is all.
+        # What is not in the log any more was synced when it was copied into the file. Without a log, that is
+        # everything.
         with self.unavailable(), contextlib.suppress(FileNotFoundError):
             durable.sync_file(self.path.resolve().with_name(f"{self.path.resolve().name}-wal"))
 
@@ -372,8 +373,8 @@ class Turn:
     """The right to write to a file: first come, first served among threads; processes take turns.
 
     Next to the file are two lock files. A process first takes the one with `next_suffix`, then `.lock`, then gives the
-    first one back: a process that has just written finds it held by the one that waits, and comes after it. The system
-    drops the locks of a process that dies.
+    first one back. So a process that has just written finds the first one held by the process that waits, and comes
+    after it. The system drops the locks of a process that dies.
     """
 
     def __init__(self, path: Path, next_suffix: str) -> None:

@@ -243,7 +243,7 @@ class Claims(NamedTuple):
 
 
 def claim(claims: Claims, standing: Standing) -> tuple[Changes, Claims]:
-    """Claims what is free. Returns the owner of each board, and the fingerprint of each key, that now holds."""
+    """Claims what is free. Returns the owners of the boards, and the fingerprints of the keys, as they are now."""
     changes = Changes.none()
     for board, owner in claims.boards.items():
         if board not in standing.boards:

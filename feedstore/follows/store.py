@@ -365,8 +365,8 @@ class FollowStore:
         """A store time T such that every action committed before T is marked relayed, and no commit stamped before T
         can still appear. A tick carries it (rule 10). The minimum over the shards.
 
-        If everything is relayed, each call moves it by at least a millisecond, even while the clock of a shard is
-        behind what it stamped when it was ahead once.
+        If everything is relayed, each call moves it by at least a millisecond, even while a shard's clock is behind its
+        own stamps because it was ahead once.
         """
         return min(self._all.on_all(lambda shard: shard.settled_ms()))
 
@@ -487,8 +487,8 @@ class FollowStore:
         return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
-        """Of the edges of these (follower, followee) pairs, those whose latest action committed at or after a time,
-        active or ended.
+        """The edges of those (follower, followee) pairs whose latest action committed at or after a time, active or
+        ended.
         """
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 

@@ -14,7 +14,7 @@ class Breaker:
     """One cluster's. Time is an argument; not thread-safe.
 
     *Closed*: reads go to the cluster. *Open*: they go elsewhere. *Half-open*: one read, a probe, is on its way to the
-    cluster; what becomes of it decides.
+    cluster; its outcome decides.
     """
 
     def __init__(self) -> None:

@@ -9,8 +9,8 @@ from feedstore.replicas.breaker import Breaker, State
 from feedstore.replicas.hedging import HEDGE_S_MAX, Budget, Latency, hedge_after_s
 
 LAGGING_MS, CAUGHT_UP_MS = 30_000, 5_000
-"""A cluster lags once its watermark is older than the newest one by the first of these, until by no more than the
-second.
+"""A cluster lags if its watermark is more than the first of these older than the newest one. It has caught up once the
+difference is at most the second.
 """
 
 _LOOK_AGAIN: Final = 16
@@ -87,8 +87,8 @@ class ReplicaHealth:
         self._all_closed = True
         self.candidates: Sequence[Candidate] = ()
         """All clusters, in the order in which a read would ask them now. First those that are well, then those that
-        lag, then those whose breaker is open: an old page is better than none, and a cluster that failed a moment ago
-        better than none. Each by preference.
+        lag, then those whose breaker is open: an old page is better than none, and so is a cluster that failed a moment
+        ago. Within each of the three, by preference.
         """
         self.quiet: str | None = None
         """The cluster that a read would ask, while that cluster is well and no cluster needs a probe; else None.
@@ -127,7 +127,7 @@ class ReplicaHealth:
             self._hedges += hedge
             self._failovers += not hedge
 
-    # What became of it
+    # The outcome of reads
     # -----------------------------------------------------------------------------------------------------------
 
     def ended(self, attempt: Attempt[Any]) -> None:

@@ -51,7 +51,7 @@ class Replicas:
 
     sources: in the order of preference. clock_ms: the clock of the watermarks. within_s: how long a read without a
     deadline may take. clock: the clock of deadlines, in s; `time.monotonic` if a cluster is across a network, because
-    its sockets use that. tracer: gets what is read of each cluster.
+    its sockets use that. tracer: gets a span of each cluster that is asked.
     """
 
     def __init__(

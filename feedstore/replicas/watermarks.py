@@ -15,7 +15,7 @@ EVERY_S = 1.0
 
 
 class Named(Protocol):
-    """What is looked at for the watermark of a cluster. name: the cluster's."""
+    """Something whose watermark is looked at. name: of its cluster."""
 
     @property
     def name(self) -> str: ...

@@ -1,5 +1,5 @@
-"""Requests that write cells, as the bytes that are sent: what thriftpy2 makes of a struct for each cell, row and
-request, made for thousands of cells at once. It needs numpy, so it is loaded when something is written.
+"""Requests that write cells, as the bytes that are sent. They are the bytes that thriftpy2 makes of a struct for each
+cell, row and request, but made for thousands of cells at once. This needs numpy, so it is loaded for a write.
 
 Thrift's binary protocol (doc/specs/thrift-binary-protocol.md in its repository), with all numbers big-endian: a message
 is its version and kind, the name of the call, a number, and the arguments as a struct. A struct is its fields and a
@@ -8,7 +8,7 @@ the type of its items in 1 byte, their number in 4, and the items.
 
 A request holds an *item* (TPut, TDelete) for each row and timestamp: a head with the row and the number of its cells,
 the cells, a tail. Each of the three has one width, so all cells are first made with a head and a tail, as records of
-one width; then the heads go that do not begin an item, and the tails that do not end one.
+one width; then the heads that do not begin an item, and the tails that do not end one, are taken out.
 """
 
 import struct

@@ -19,7 +19,7 @@ R = TypeVar("R")
 class ParallelWriter:
     """Threads that the tables of a cluster share. Thread-safe.
 
-    threads: over all batches that are written at the same time; a batch keeps at most `AT_ONCE` of them busy.
+    threads: how many there are for all batches together; one batch keeps at most `AT_ONCE` of them busy.
     """
 
     def __init__(self, threads: int) -> None:

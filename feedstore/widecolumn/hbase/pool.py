@@ -1,4 +1,6 @@
-"""Connections to the gateways of one cluster: bounded, shared by all threads, none of them handed out dead."""
+"""Connections to the gateways of one cluster. Their number is bounded, all threads share them, and none is handed out
+that is known to be closed.
+"""
 
 import threading
 from collections import deque

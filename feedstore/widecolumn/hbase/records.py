@@ -55,8 +55,8 @@ class RecordTable:
         self._parallel.run(self._write, record_requests(structs, records, self._addresses.sync))
 
     def mask(self, rows: Iterable[bytes], timestamp: int) -> None:
-        """Removes the records of some rows up to a timestamp. What is put later with such a timestamp is masked too,
-        until a compaction takes the marker.
+        """Removes the records of some rows up to a timestamp. A record that is put later with such a timestamp is
+        masked too, until a compaction removes the marker.
         """
         self._parallel.run(self._write, mask_requests(structs, rows, timestamp, self._addresses.sync))
 

@@ -28,7 +28,7 @@ _HELLO: Final = (
     + text(5, _VERSION)
 )
 _PREAMBLE: Final = b"HBas\x00\x50" + struct.pack(">I", len(_HELLO)) + _HELLO
-"""The protocol, its version 0, and that there is no authentication (80); then who calls."""
+"""The protocol, its version 0, and that there is no authentication (80); then the caller."""
 
 _GET: Final = text(3, b"Get") + number(4, 1)
 """Part of a call's head: the method, and that a request follows."""

@@ -60,7 +60,7 @@ REOPEN_FREE_BYTES = 4 * MIB
 UNSYNCED = WriteOptions()
 """For what may be lost by a crash and is found again: the deletions of a sweep."""
 ONCE = ReadOptions()
-"""For what is read once, by the thousand: the cache keeps the blocks of pages."""
+"""For reads of thousands of keys that are not read again: they leave the cache to the blocks of pages."""
 ONCE.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
 
 

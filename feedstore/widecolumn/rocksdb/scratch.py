@@ -18,7 +18,7 @@ _ATTEMPTS_MAX: Final = 3
 
 
 class Scratch:
-    """A directory of this process, and of those that it forks while it is there. Not thread-safe.
+    """A directory of this process, and of the processes that it forks while the directory is there. Not thread-safe.
 
     The directory is locked, and the lock ends with the process, whatever ends it. The lock is the kernel's: processes
     that see other process ids see it too, as in containers with one /tmp. Each new object removes the directories of

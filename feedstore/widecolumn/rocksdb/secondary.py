@@ -91,7 +91,7 @@ class Secondary:
     def _look(self) -> dict[str, int]:
         """The size of each file that counts, by name, in one look at the directory."""
         found: dict[str, int] = {}
-        # A file that goes before its size was read is left out, like one that was never there: the caller notices it.
+        # A file that is gone before its size is read is left out, like one that was never there: the caller notices.
         with suppress(OSError), os.scandir(self._path) as entries:
             for entry in entries:
                 if entry.name.startswith(_MANIFEST) or entry.name.endswith((_LOG, _TABLE)):
