@@ -267,7 +267,7 @@ class HomeClock:
         return None
 
     def set(self) -> Anchor:
-        """From now on the home goes by the clock of this process. Raises OSError."""
+        """Makes the home go by the clock of this process from now on. Raises OSError."""
         with self._mutex, self._locked():
             moment = self._look()
             anchor = self._write(self._begun(moment))

@@ -1,4 +1,4 @@
-"""Something that is opened when it is first used, and again until that succeeds."""
+"""Something that is opened when it is first used. If that fails, the next use tries again."""
 
 import threading
 from collections.abc import Callable

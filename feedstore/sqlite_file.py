@@ -419,8 +419,8 @@ class Turn:
 
 
 class FairLock:
-    """A lock that is handed to the thread that has waited longest. The interpreter's own goes to the first that asks
-    after its release, which is mostly the thread that has just released it.
+    """A lock that is handed to the thread that has waited longest. The interpreter's own lock goes to the first thread
+    that asks after its release, which is mostly the one that has just released it.
     """
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 Way = Literal["down", "up"]
-"""Down a board: by descending sequence, and by ascending pin where sequences are equal. Up: the reverse."""
+"""Down a board: by descending sequence, and by ascending pin if sequences are equal. Up: the reverse."""
 
 
 class LineKey(NamedTuple):

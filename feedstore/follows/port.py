@@ -58,8 +58,9 @@ class ActionRefusedError(FollowStoreError, NeverError):
 
 
 class Request(NamedTuple):
-    """A request to record an action. key: 1..128 printable characters, unique to the request. Repeated with the same
-    key within the purge window, it has no second effect and gets the first answer, a refusal too.
+    """A request to record an action. key: 1..128 printable characters, unique to the request. A request that is
+    repeated with its key within the purge window has no second effect and gets the first answer, even if that was a
+    refusal.
     """
 
     action: Action
@@ -173,7 +174,7 @@ class Reconciled(NamedTuple):
 
 class RecordCounts(NamedTuple):
     """Numbers of records in the store, over all shards, without those of the canaries. edges_tombstoned: ended edges.
-    pins: all, deleted ones included. outbox_unrelayed: actions that are not relayed, of the canaries too.
+    pins: all, deleted ones included. outbox_unrelayed: actions that are not relayed, those of the canaries included.
     """
 
     edges_active: int

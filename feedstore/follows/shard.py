@@ -179,7 +179,7 @@ class Shard(Protocol):
         ...
 
     def settled_ms(self) -> int:
-        """The largest T such that all outbox rows stamped before T are marked, and no commit before T can appear."""
+        """The largest T such that all outbox rows stamped before T are relayed, and no commit before T can appear."""
         ...
 
     def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
@@ -187,7 +187,7 @@ class Shard(Protocol):
         ...
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
-        """Notes until when the refills of rows that exist are done. A row keeps the larger of its two times."""
+        """Notes before which times the refills of existing rows are done. A larger time that a row has stays."""
         ...
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:

@@ -153,7 +153,7 @@ class ReplicaHealth:
                 self._decide()
 
     def abandon(self, attempts: Sequence[Attempt[Any]]) -> None:
-        """Counts attempts as failures that are still running after another cluster has answered."""
+        """Counts attempts that are still running after another cluster has answered: they are failures."""
         if not attempts:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""A cluster that is opened when it is first used, and again until that succeeds."""
+"""A cluster that is opened when it is first used. If that fails, the next use tries again."""
 
 from collections.abc import Callable
 from typing import Any, cast

@@ -74,9 +74,9 @@ class PutCells(NamedTuple):
     """Writes single cells, given as three arrays of one length: cell i is in `rows[i]` and `columns[i]` at
     `timestamps[i]`. For many rows with few columns each, where objects for each cell would cost more than the cell.
 
-    All are C-contiguous and in the byte order of this machine. In any order; a cell that is there twice is written
-    once. The cells of one row at one timestamp are written together or not at all. The arrays must not change before
-    `apply` has returned.
+    All arrays are C-contiguous and in the byte order of this machine. The cells may come in any order; a cell that is
+    given twice is written once. The cells of one row at one timestamp are written together or not at all. The arrays
+    must not change before `apply` has returned.
 
     rows: uint8, (cells, Table.row_bytes). columns: uint8, (cells, Table.column_bytes). timestamps: int64, (cells,), ms.
     """

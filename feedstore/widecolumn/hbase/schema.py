@@ -21,7 +21,7 @@ class TableDifference:
     """One setting of a table that is not what it must be.
 
     wanted, found: None is the default of HBase or of its configuration, which is unknown here.
-    is_unsafe: with it, the store would break the port's promises; without, it is slower or larger.
+    is_unsafe: True if the store would break the port's promises with it; False if it is only slower or larger.
     """
 
     table: str

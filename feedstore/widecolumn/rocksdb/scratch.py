@@ -43,7 +43,7 @@ class Scratch:
 
 
 def _new() -> tuple[Path, int | None]:
-    """A directory, and the descriptor that holds its lock; None where files cannot be locked."""
+    """Makes a directory. Returns it, and the descriptor that holds its lock; None if files cannot be locked."""
     for _ in range(_ATTEMPTS_MAX):
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
         if (held := _lock(path)) is not None:

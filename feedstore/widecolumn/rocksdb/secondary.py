@@ -31,7 +31,7 @@ class Secondary:
     def __init__(self, path: Path, layout: Layout) -> None:
         self._path = path
         self._live: dict[str, int] = {}
-        """The files of the families, with their sizes, as of the manifest that is open."""
+        """The files of the families, with their sizes, as the manifest that is open names them."""
         self._layout = layout
         self._files: Files | None = None
         self._seen: set[tuple[str, int]] = set()
@@ -41,7 +41,7 @@ class Secondary:
         self._own_logs = Scratch()
 
     def catch_up(self) -> Files:
-        """All that the owner has written by now.
+        """The files, with all that the owner has written by now.
 
         Raises:
             DamagedError: a file is missing, or it is too short.
