@@ -328,7 +328,7 @@ class HomeClock:
             _log.error("clock.off", offset_ms=offset)
         self._noted_up_ms = moment.up_ms
         process = Process(os.getpid(), platform.node(), program(), offset, moment.up_ms, _started(os.getpid()))
-        with contextlib.suppress(OSError), self._locked():  # if it is not noted, it is logged
+        with contextlib.suppress(OSError), self._locked():  # it is logged in any case
             self._read()
             if self._anchor is not None:
                 self._write(noted(self._anchor, process))

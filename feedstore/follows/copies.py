@@ -46,8 +46,8 @@ class LostRecords(NamedTuple):
 
 
 def unindexed_edges(edges: Sequence[EdgeRow], indexed: Mapping[FollowerKey, FollowerRow]) -> list[FollowerRow]:
-    """The rows that the follower indexes must get: those that are older than these edges, or missing. A missing row is
-    fine if the edge has ended.
+    """The rows to write into the follower indexes, because they have an older row, or none, for an edge. An ended edge
+    needs no row.
     """
     rows = []
     for follower, kind, followee, ts, active, _ in edges:
@@ -58,8 +58,8 @@ def unindexed_edges(edges: Sequence[EdgeRow], indexed: Mapping[FollowerKey, Foll
 
 
 def lost_edges(followers: Sequence[FollowerRow], stored: Mapping[EdgeKey, EdgeRow]) -> list[EdgeRow]:
-    """The edges that are older than these rows of an index, or missing, as they must be. An index does not have the
-    time of the commit, so the edge's own time is used: it is the same, or a little later (rule 2).
+    """The edges to write, because the stored ones are missing, or older than these rows of an index. An index does not
+    have the time of the commit, so the edge's own time is used: it is the same, or a little later (rule 2).
     """
     rows = []
     for kind, followee, follower, ts, active in followers:
@@ -77,8 +77,8 @@ def line_keys(pins: Sequence[PinRow]) -> Iterator[PinIndexKey]:
 
 
 def unindexed_pins(pins: Sequence[PinRow], indexed: Mapping[PinIndexKey, PinIndexRow]) -> list[PinIndexRow]:
-    """The lines that the pin indexes must get: those that are older than these pins, or missing. A missing line is fine
-    if the pin was deleted.
+    """The lines to write into the pin indexes, because they have an older line, or none, for a pin. A deleted pin needs
+    no line.
     """
     lines = []
     for row in pins:
@@ -96,8 +96,8 @@ def _is_behind(held: PinIndexRow, line: PinIndexRow) -> bool:
 
 
 def lost_pins(lines: Sequence[PinIndexRow], stored: Mapping[int, PinRow]) -> list[PinRow]:
-    """The pins that are older than these lines of an index, or missing, as they must be. A line with another owner,
-    board or time than the pin's record is left to `strayed`.
+    """The pins to write, because the stored ones are missing, or lack a deletion that these lines of an index have. A
+    line with another owner, board or time than the pin's record is left to `strayed`.
     """
     rows = []
     for _, _, created_ms, pin, owner, board, saved_ms, deleted_ms in lines:

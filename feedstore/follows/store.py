@@ -307,8 +307,8 @@ class FollowStore:
         }
 
     def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
-        """Marks the refills of (user, cluster) as done that were requested before a time: one was published that read
-        the store later. Marking twice is fine; pairs without a request are ignored.
+        """Marks refills of (user, cluster) that were requested before a time as done, because a refill was published
+        that read the store after that time. Marking twice is fine; pairs without a request are ignored.
         """
         marks = {(user, cluster or ""): before_ms for (user, cluster), before_ms in served.items()}
         self._all.on_each(

@@ -33,8 +33,7 @@ FORGOTTEN_S: Final = 60.0
 """A shard that has not failed for this long is called again, even if it counted as away."""
 
 DRIFT: Final = 0.001
-"""How much faster or slower than a shard's clock this machine's clock may run. A clock that is kept in time stays
-within
+"""How much faster or slower than a shard's clock this machine's clock may run. Clocks that are kept in time stay within
 half of it.
 """
 
@@ -72,8 +71,7 @@ class _Heard(NamedTuple):
 class Watched:
     """A shard, and what is known of it. Thread-safe.
 
-    background: begins a look at it while its callers continue. None if asking it costs nothing: then it is always
-        asked.
+    background: begins a look at it while its callers continue. None if asking it costs nothing: it is always asked.
     clock: monotonic seconds that also count while the machine is suspended.
     """
 

@@ -39,7 +39,7 @@ class Record(NamedTuple):
 
 
 class ThriftRequest(NamedTuple):
-    """A request that writes. items: TPut or TDelete, one for each row; of puts, one for each row and timestamp."""
+    """A request that writes. items: TPut, one for each row and timestamp, or TDelete, one for each row."""
 
     call: Literal["putMultiple", "deleteMultiple"]
     items: list[Any]

@@ -65,7 +65,7 @@ class RegionServerConnection:
             get += number(8, limit)
         if after is not None:
             get += text(4, columns_after(after))
-        head = number(1, self._calls) + _GET + number(7, left_ms)  # then the server drops the call
+        head = number(1, self._calls) + _GET + number(7, left_ms)  # after this time, the server drops it
         request = _named(region) + text(2, get)
         message = delimited(head) + delimited(request)
         hello = _PREAMBLE if self._calls == 1 else b""

@@ -369,7 +369,7 @@ def _database_options() -> Options:
     options.set_max_background_jobs(2)
     options.set_max_total_wal_size(32 * MIB)
     options.set_max_open_files(256)
-    options.set_max_file_opening_threads(1)  # it starts as many for each table, even without files
+    options.set_max_file_opening_threads(1)  # it starts this many for each table, even without files
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(MIB)
     options.set_bytes_per_sync(MIB)
