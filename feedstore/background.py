@@ -1,4 +1,4 @@
-"""Looks at something that may take long, while the callers that ask for one continue."""
+"""Looks that may take long, in the background: the callers that ask for one continue."""
 
 import threading
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class BackgroundLook:
         return self._looking.locked()
 
     def begin(self) -> None:
-        """Begins one, unless one is under way. It does not wait, and it does not raise."""
+        """Begins a look, unless one is under way. It does not wait, and it does not raise."""
         if not self._looking.acquire(blocking=False):
             return
         try:

@@ -24,24 +24,24 @@ import structlog
 _log = structlog.get_logger()
 
 LOOK_EVERY_S: Final = 0.1
-"""How long a process goes by what it found, before it compares again."""
+"""How long a process goes by the result of a comparison, before it compares again."""
 
 NOTE_EVERY_MS: Final = 10_000
 """How often a process whose clock is off notes that in the home."""
 
 OFF_MS: Final = 60_000
-"""How long a process that has ended is named after that."""
+"""How long a process that has ended is still named, after its last note."""
 
 APART_MAX_MS: Final = 120_000
-"""How much clocks that are kept in time may differ. One that is further ahead of what others say is wrong."""
+"""How much clocks that are kept in time may differ. A clock that is further ahead of others is wrong."""
 
 OFF_MAX: Final = 100
-"""How many processes whose clocks were off a home remembers, the latest."""
+"""The most processes whose clocks were off that a home remembers: the latest."""
 
 _WORDS_MAX: Final = 60
 _UPTIME_BYTES: Final = 64
 _START_FIELD: Final = 19
-"""Of /proc/PID/stat, counted from the one that follows the name."""
+"""The field of /proc/PID/stat with the start of the process, counted from the field that follows the name."""
 
 
 class Moment(NamedTuple):
@@ -70,8 +70,8 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Anchor(msgspec.Struct, frozen=True):
-    """The time of a home. boot: names the boot of its machine. booted_ms: when that was, ms since 1970. program: what
-    said so. off: the processes that said otherwise, by more than the bound.
+    """The time of a home. boot: names the boot of its machine. booted_ms: when that was, ms since 1970. program: the
+    process that said so. off: the processes whose clocks differ by more than the bound.
     """
 
     boot: str
@@ -100,28 +100,28 @@ def may_anchor(moment: Moment, stamped_ms: int, bound_ms: int) -> bool:
 
 
 def noted(anchor: Anchor, process: Process) -> Anchor:
-    """With a process whose clock is off; of each only the latest note is kept."""
+    """The anchor with a note of a process whose clock is off. Only the latest note of each process is kept."""
     others = without(anchor, process.pid, process.host).off
     return msgspec.structs.replace(anchor, off=(*others[1 - OFF_MAX :], process))
 
 
 def without(anchor: Anchor, pid: int, host: str) -> Anchor:
-    """Without a process, whose clock is not off any more."""
+    """The anchor without the note of a process whose clock is not off any more."""
     others = tuple(each for each in anchor.off if (each.pid, each.host) != (pid, host))
     return msgspec.structs.replace(anchor, off=others)
 
 
 def step_ms(server_ms: int, settled_ms: int, own_ms: int) -> int | None:
-    """How far the clock of a server has stepped ahead; None if it has not. settled_ms: the latest time that was settled
-    by it, by any process. own_ms: the time of the process that asks.
+    """How far the clock of a server has stepped ahead; None if it has not. settled_ms: the latest time that any process
+    has settled by the server's clock. own_ms: the time of the process that asks.
     """
     ahead_ms = server_ms - max(settled_ms, own_ms)
     return ahead_ms if ahead_ms > APART_MAX_MS else None
 
 
 def behind_ms(watermark_ms: int | None, now_ms: int) -> int | None:
-    """How far what has a watermark may be behind: everything committed longer ago than this has landed. None if that is
-    unknown: a watermark too far ahead is a time of some clock that was wrong, and says nothing of now.
+    """How far behind something may be that has a watermark: everything committed longer ago than this has landed. None
+    if that is unknown. A watermark too far ahead comes from a clock that was wrong, and says nothing about now.
     """
     if watermark_ms is None or watermark_ms > now_ms + APART_MAX_MS:
         return None
@@ -152,7 +152,7 @@ class Machine:
         weakref.finalize(self, os.close, self._uptime).atexit = False
 
     def __call__(self) -> Moment:
-        # At a place of its own: threads, and processes forked from this one, share the descriptor's.
+        # `pread`, because threads, and processes forked from this one, share the position of the descriptor.
         up_s = os.pread(self._uptime, _UPTIME_BYTES, 0).decode().partition(" ")[0]
         whole, _, hundredths = up_s.partition(".")
         return Moment(self.wall_ms(), int(whole) * 1_000 + int(f"{hundredths:0<3}"), self._boot)
@@ -163,8 +163,9 @@ def _kernel(path: str) -> str:
 
 
 def steady(wall_ms: Callable[[], int], clock: Callable[[], float]) -> Callable[[], int]:
-    """The time by this process's clock as it is now, and by what passes from now on: its clock may be set, this is not.
-    clock: monotonic seconds, which continue while the machine is suspended.
+    """A clock that begins with the time of this process's clock, and then only counts the time that passes: if the
+    process's clock is set later, this one does not change. clock: monotonic seconds, which continue while the machine
+    is suspended.
     """
     began_ms, began_s = wall_ms(), clock()
     return lambda: began_ms + int((clock() - began_s) * 1_000)
@@ -177,8 +178,8 @@ def program() -> str:
 
 
 def _runs(process: Process) -> bool:
-    """Whether a process of this machine runs. Another one may have its id by now, as in a container, where each has the
-    same after a restart.
+    """Whether a process runs on this machine. Its start is compared, because another process may have its id by now: in
+    a container each has the same id after a restart.
     """
     if process.host != platform.node():
         return False
@@ -202,8 +203,11 @@ def _started(pid: int) -> int | None:
 class HomeClock:
     """The time of a home, ms since 1970: the clock of this process, unless it is off. Thread-safe.
 
-    path: the file of the anchor. look: as a `Machine`. stamped_ms: as in `may_anchor`. bound_ms: how far the clock of a
-    process may be off. clock: monotonic seconds.
+    path: the file of the anchor.
+    look: reads the clocks of the machine, as `Machine` does.
+    stamped_ms: the latest time that the home's stores have stamped.
+    bound_ms: how far the clock of a process may be off.
+    clock: monotonic seconds.
 
     If the anchor can be neither read nor written, the process goes by its own clock, and that is logged.
     """
@@ -225,7 +229,9 @@ class HomeClock:
         self._clock = clock
         self._mutex = threading.Lock()
         self._found = (float("-inf"), 0, 0)
-        """When it was compared last, by both clocks, and what is added to the wall clock since."""
+        """Of the last comparison: its time by the monotonic and by the wall clock, and what is added to the wall clock
+        since.
+        """
         self._anchor: Anchor | None = None
         self._version: tuple[int, int] | None = None
         self._noted_up_ms: int | None = None
@@ -239,7 +245,7 @@ class HomeClock:
         return wall_ms + correction_ms if fresh else self._compared()
 
     def anchor(self) -> Anchor | None:
-        """The home's time of now; None if no process of this boot has said when it began."""
+        """The home's anchor as it is now; None if no process has written one."""
         self._compared()
         return self._anchor
 
@@ -251,8 +257,8 @@ class HomeClock:
         return [each for each in anchor.off if moment.up_ms - each.up_ms <= OFF_MS or _runs(each)]
 
     def own_offset_ms(self) -> int | None:
-        """How far the clock of this process is ahead of the home's time, if that is more than the bound. It writes
-        nothing. None also if the home has no time of this boot, or it cannot be read.
+        """How far the clock of this process is ahead of the home's time; None if it is within the bound, the home has
+        no time of this boot, or that cannot be read. Writes nothing.
         """
         with self._mutex, contextlib.suppress(OSError):
             self._read()
@@ -261,7 +267,7 @@ class HomeClock:
         return None
 
     def set(self) -> Anchor:
-        """From now on the home goes by the clock of this process. Raises OSError."""
+        """Makes the home go by the clock of this process from now on. Raises OSError."""
         with self._mutex, self._locked():
             moment = self._look()
             anchor = self._write(self._begun(moment))
@@ -300,7 +306,7 @@ class HomeClock:
         except FileNotFoundError:
             self._anchor = None
         except msgspec.MsgspecError as error:
-            # As one that is missing: the next process that may writes another.
+            # It counts as missing: the next process that may write an anchor writes another.
             self._anchor = None
             self._without = f"{self._path}: {error}"
 
@@ -322,13 +328,13 @@ class HomeClock:
             _log.error("clock.off", offset_ms=offset)
         self._noted_up_ms = moment.up_ms
         process = Process(os.getpid(), platform.node(), program(), offset, moment.up_ms, _started(os.getpid()))
-        with contextlib.suppress(OSError), self._locked():  # who cannot note it has logged it
+        with contextlib.suppress(OSError), self._locked():  # it is logged in any case
             self._read()
             if self._anchor is not None:
                 self._write(noted(self._anchor, process))
 
     def _withdraw(self) -> None:
-        """The clock of this process is right again: there is nothing to set."""
+        """Removes the note of this process: its clock is right again, and there is nothing to set."""
         with contextlib.suppress(OSError), self._locked():  # else the next comparison does it
             self._read()
             if self._anchor is not None:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 
 def replace(path: Path, text: str, mode: int = 0o600) -> None:
-    """Writes a file: whatever dies, and whenever it is read, it has its old text or all of the new one. mode: its
-    rights. A link to a file stays one. Raises OSError.
+    """Replaces the text of a file. Whatever dies, and whenever the file is read, it has all of its old text or all of
+    the new one. mode: its rights. A link to a file stays a link. Raises OSError.
     """
     path = path.resolve()
     new = path.with_name(path.name + ".new")
@@ -22,7 +22,7 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Makes what was written to a file durable, by whatever process. Raises OSError, such as FileNotFoundError."""
+    """Makes all that any process has written to a file durable. Raises OSError, such as FileNotFoundError."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

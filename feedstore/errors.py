@@ -6,7 +6,7 @@ pipeline, and the tables that turn errors into exit codes and HTTP statuses.
 
 
 class PortError(Exception):
-    """A port failed. An error that is none of the others is a mistake of the program, or needs an operator."""
+    """A port failed. An error of no subclass is a mistake of the program, or needs an operator."""
 
 
 class NotNowError(PortError):
@@ -19,8 +19,8 @@ class NeverError(PortError):
 
 class MisconfiguredError(PortError):
     """Not until an operator has changed something, which the message names: a setting, or a store that is lost, damaged
-    or of another version. A process that meets this when it starts should end. One that runs tries again, as after a
-    NotNowError, if it is one as well.
+    or of another version. A process that meets this when it starts should end. A process that runs already tries again
+    if the error is a NotNowError as well.
     """
 
 
@@ -29,8 +29,9 @@ class ConfigError(MisconfiguredError):
 
 
 class MissingExtraError(ConfigError):
-    """What is asked for needs libraries that are not installed. wants: who needs them, and for what. extra: of
-    `pyproject.toml`, where they are. The package is in no index: its name there would be somebody else's.
+    """What is asked for needs libraries that are not installed. wants: what needs them, and for what. extra: the extra
+    of `pyproject.toml` that has them. The message names a checkout because the package is in no index: its name there
+    would be somebody else's.
     """
 
     def __init__(self, wants: str, extra: str, error: ImportError) -> None:

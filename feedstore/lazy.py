@@ -1,4 +1,4 @@
-"""Something that is opened when it is first used, and again until that succeeds."""
+"""Something that is opened when it is first used. If that fails, the next use tries again."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ T = TypeVar("T", bound=Closable)
 
 
 class Lazy(Generic[T]):
-    """Thread-safe. opener: opens it; this closes it. closed: makes the error of a use after that."""
+    """Opens something when it is first used. Thread-safe. closed: makes the error of a use after `close`."""
 
     def __init__(self, opener: Callable[[], T], closed: Callable[[], Exception]) -> None:
         self._opener = opener
@@ -23,7 +23,7 @@ class Lazy(Generic[T]):
         self._is_closed = False
 
     def opened(self) -> T:
-        """Raises what opening raises: then the next call tries again."""
+        """What was opened, now or before. Raises what opening raises: then the next call tries again."""
         with self._lock:
             if self._is_closed:
                 raise self._closed()
@@ -32,7 +32,7 @@ class Lazy(Generic[T]):
             return self._found
 
     def close(self) -> None:
-        """Doing it twice is fine."""
+        """Closes what was opened, if anything was. Closing twice is fine."""
         with self._lock:
             self._is_closed = True
             found, self._found = self._found, None

@@ -26,7 +26,7 @@ from feedstore import durable
 TURN_WAIT_S: Final = 10.0
 """How long a writer waits for its turn before it gives up: another process may be stopped in the middle of a write."""
 GROUP_MAX: Final = 64
-"""How many changes are committed together, at most: other processes wait for their turn meanwhile."""
+"""The most changes that are committed together: other processes wait for their turn meanwhile."""
 
 _ROOM_MIN: Final = 1 << 20
 """A disk with less room than this counts as full: SQLite reports some errors of a full disk as I/O errors."""
@@ -52,13 +52,13 @@ def _room(path: Path) -> str:
 class Use:
     """How a file is used.
 
-    next_suffix: of the lock file of the next process in turn. It belongs to the format: processes that name it
-        differently do not take turns.
-    unavailable: makes an error of a message, if SQLite or the file system fails: "not now".
+    next_suffix: the end of the name of the lock file that the next process in turn holds. It belongs to the format:
+        processes that name it differently do not take turns.
+    unavailable: makes the error ("not now") for a message, if SQLite or the file system fails.
     closed: makes the error of a use after the file was closed.
-    writer_cache_kib, reader_cache_kib: the pages that a connection keeps, at most.
-    log_bytes: the log next to the file is copied into it when it holds so much. A page that was written many times is
-        copied once.
+    writer_cache_kib, reader_cache_kib: the most that a connection keeps of the file's pages.
+    log_bytes: once the log next to the file holds this much, it is copied into the file. A page that was written many
+        times is copied once.
     """
 
     next_suffix: str
@@ -86,8 +86,8 @@ class SqliteFile:
 
     @classmethod
     def make(cls, path: Path, use: Use, prepare: Callable[[sqlite3.Connection], None]) -> None:
-        """Makes the file if it is missing. prepare: brings it up to date, before anybody else writes; what it raises
-        passes through.
+        """Makes the file if it is missing. prepare: brings it up to date, while no other process can write; what it
+        raises is passed on.
 
         Raises `use.unavailable`.
         """
@@ -137,11 +137,12 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def write(self, *, synced: bool = True) -> Iterator[sqlite3.Connection]:
-        """The connection that writes, in a transaction: it outlives this process when the block has ended, and is
-        undone if the block raises.
+        """The connection that writes, in a transaction. Once the block has ended, the transaction survives the death of
+        this process; if the block raises, it is undone.
 
-        synced: it outlives the machine too. One that is not may be lost with the machine, but only together with every
-        later one that is not synced: the log is one, and is read up to its first damage.
+        synced: whether it also survives a failure of the machine. A transaction that is not synced may be lost then,
+            but only together with all later ones that are not synced: there is one log, which is read up to its first
+            damage.
 
         Raises `use.unavailable`, also if the turn does not come within TURN_WAIT_S.
         """
@@ -155,21 +156,20 @@ class SqliteFile:
                 raise
 
     def sync(self) -> None:
-        """When this returns, all that was written before survives a loss of power. Raises
-        `use.unavailable`.
-        """
-        # What is not in the log any more was synced when it was copied out of it, as all is if there is no log.
+        """Makes all that was written before survive a loss of power. Raises `use.unavailable`."""
+        # What is not in the log any more was synced when it was copied into the file. Without a log, that is
+        # everything.
         with self.unavailable(), contextlib.suppress(FileNotFoundError):
             durable.sync_file(self.path.resolve().with_name(f"{self.path.resolve().name}-wal"))
 
     def write_grouped(self, change: Change[Result], last: Last[Result] | None = None) -> Result:
-        """Makes a change, and returns what it returns when that is on disk. Changes of threads that wait for their turn
-        share a transaction (a group commit). One that raises is undone alone.
+        """Makes a change, and returns its result once it is on disk. Changes of threads that wait for their turn share
+        a transaction (a group commit). If a change raises, only that change is undone.
 
         change: short, because its whole group waits for it. It may run in another thread than its caller's.
-        last: makes the last change of a transaction from what all of its changes returned, those that raised left out.
-            That of a group's first member does it for all: the callers of a file give the same. If it raises, all are
-            undone.
+        last: makes the last change of a transaction, from the results of all its changes that did not raise. Only the
+            first member's is called, for the whole group: all callers of a file give the same one. If it raises, all
+            changes are undone.
 
         Raises what the change raises; `use.unavailable`, as `write` does.
         """
@@ -179,7 +179,7 @@ class SqliteFile:
             leads = member.leads = not self._is_led
             self._is_led = True
         with self.unavailable():
-            # A thread that gets the lead later is woken for it: it waits for that, even if it was woken already.
+            # A thread that gets the lead later is woken for it. It must take that wake-up even if it leads by now.
             if not leads:
                 self._wait(member)
             if member.leads:
@@ -221,7 +221,7 @@ class SqliteFile:
                         self._waiting.popleft()
                 self._commit(group)
         except BaseException as error:
-            # What is not the others' own (an interrupt of this thread, say) is "not now" to them.
+            # An error of this thread alone (an interrupt, say) is "not now" to the others.
             shared = error if isinstance(error, Exception) else self._use.unavailable(f"{self.path}: {error!r}")
             for each in group:
                 each.error = each.error or shared
@@ -233,7 +233,7 @@ class SqliteFile:
                 each.woken.release()
 
     def _leave(self, members: Sequence["_Member"]) -> None:
-        """Takes members out that do not wait any more. If one of them has led, the next one that waits leads now."""
+        """Removes members that do not wait any more. If one of them was the leader, the next that waits leads now."""
         with self._gathering:
             for each in members:
                 if each in self._waiting:
@@ -341,8 +341,8 @@ class SqliteFile:
 
 
 class _Member:
-    """A change that waits for its group. woken: is released when the change has its outcome, and when it gets the lead
-    from another one.
+    """A change that waits for its group. woken: is released when the change has its outcome, and when another leader
+    hands it the lead.
     """
 
     def __init__(self, change: Change[Any], last: Last[Any] | None, deadline: float) -> None:
@@ -357,7 +357,7 @@ class _Member:
 
 
 def _apply(member: _Member, writer: sqlite3.Connection) -> None:
-    """Leaves the others' changes as they are if it raises."""
+    """Makes a member's change. If it raises, the changes of the others stay as they are."""
     writer.execute("SAVEPOINT one")
     try:
         member.result = member.change(writer)
@@ -373,8 +373,8 @@ class Turn:
     """The right to write to a file: first come, first served among threads; processes take turns.
 
     Next to the file are two lock files. A process first takes the one with `next_suffix`, then `.lock`, then gives the
-    first one back: a process that has just written finds it held by the one that waits, and comes after it. The system
-    drops the locks of a process that dies.
+    first one back. So a process that has just written finds the first one held by the process that waits, and comes
+    after it. The system drops the locks of a process that dies.
     """
 
     def __init__(self, path: Path, next_suffix: str) -> None:
@@ -384,7 +384,7 @@ class Turn:
 
     @contextlib.contextmanager
     def held(self, deadline: float | None = None) -> Iterator[None]:
-        """deadline: of `time.monotonic`; None: in TURN_WAIT_S.
+        """Holds the turn. deadline: a time of `time.monotonic`; None: TURN_WAIT_S from now.
 
         Raises TimeoutError if the turn does not come until then; OSError.
         """
@@ -413,14 +413,14 @@ class Turn:
             self._threads.release()
 
     def close(self) -> None:
-        """The caller holds it in this process."""
+        """Closes the lock files. The caller holds the turn in this process."""
         self._next.close()
         self._lock.close()
 
 
 class FairLock:
-    """A lock that is handed to the thread that has waited longest. The interpreter's own goes to the first that asks
-    after its release, which is mostly the thread that has just released it.
+    """A lock that is handed to the thread that has waited longest. The interpreter's own lock goes to the first thread
+    that asks after its release, which is mostly the one that has just released it.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The words for a value that must not be where it is: its field, what is expected there, and what came.
+"""The words that refuse a value: its field, what is expected there, and what came.
 
 msgspec checks what a configuration, a request and a line of a file say. Its errors speak of the types of a program, and
 do not show the value. Only their place and their kind are used here; the words come from the type at that place. A type
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import inspect
 
 UNREAD: Final = object()
-"""In place of a value of which it is not known what came."""
+"""Used instead of a value if it is not known what came."""
 
 _SHOWN_MAX: Final = 80
 _PLACE: Final = re.compile(r" - at (`key` in )?`\$([^`]*)`$")
@@ -23,7 +23,7 @@ _FIELD: Final = re.compile(r"Object (missing required|contains unknown) field `(
 
 
 class Refused(NamedTuple):
-    """A value that is not taken. field: where it is, such as `clusters[0].name`; empty: it is the whole."""
+    """A value that is refused. field: where it is, such as `clusters[0].name`; empty: it is the whole."""
 
     field: str
     said: str
@@ -41,7 +41,7 @@ class _Found(NamedTuple):
 
 
 def words(expected: str) -> dict[str, str]:
-    """What a reader is told that is expected, for `Meta(extra=...)`."""
+    """For `Meta(extra=...)`: the words that tell a reader what is expected."""
     return {"expected": expected}
 
 
@@ -55,7 +55,7 @@ def of_json(error: msgspec.ValidationError, text: bytes, into: Any) -> Refused:
 
 
 def refused(error: msgspec.ValidationError, value: object, into: Any, *, table: str = "an object") -> Refused:
-    """The words for an error of converting `value` into the type `into`. table: what values by name are called."""
+    """The words for an error of converting `value` into the type `into`. table: the word for a value with fields."""
     text = str(error)
     place = _PLACE.search(text)
     found = _at(_Found("", _type_of(into), value), place[2] if place else "")
@@ -74,7 +74,7 @@ def refused(error: msgspec.ValidationError, value: object, into: Any, *, table: 
 
 
 def malformed(error: Exception) -> str:
-    """The words for an error of decoding what is no JSON at all."""
+    """The words for an error of decoding something that is not JSON at all."""
     match error:
         case UnicodeDecodeError():
             return "it is not UTF-8"
@@ -125,7 +125,7 @@ def _item(found: _Found, index: int) -> _Found:
 
 
 def _items(kind: inspect.Type) -> Sequence[inspect.Type]:
-    """The types of the items of a list, in their order; the last is that of all others."""
+    """The types of the items of a list, in their order. The last one is the type of all further items."""
     match kind:
         case inspect.ListType():
             return (kind.item_type,)
@@ -138,7 +138,7 @@ def _items(kind: inspect.Type) -> Sequence[inspect.Type]:
 
 
 def _entry(found: _Found, rest: str) -> _Found:
-    """An entry of a mapping, whose key msgspec does not say: the only one that has the rest of the path, if it is."""
+    """An entry of a mapping. msgspec does not say its key: it is the only entry with the rest of the path, if any."""
     kinds = [each.value_type for each in _plain(found.kind) if isinstance(each, inspect.DictType)]
     kind = kinds[0] if kinds else inspect.AnyType()
     entries = found.value.items() if isinstance(found.value, Mapping) else ()
@@ -151,7 +151,7 @@ def _entry(found: _Found, rest: str) -> _Found:
 
 
 def _key(found: _Found) -> _Found:
-    """The key of a mapping that has not the form of its keys."""
+    """The key of a mapping that does not have the form that keys must have."""
     kinds = [each.key_type for each in _plain(found.kind) if isinstance(each, inspect.DictType)]
     kind = kinds[0] if kinds else inspect.AnyType()
     keys = found.value if isinstance(found.value, Mapping) else ()

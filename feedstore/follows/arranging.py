@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
 Way = Literal["down", "up"]
-"""Down a board: by descending sequence, and by ascending pin where sequences are equal. Up: the reverse."""
+"""Down a board: by descending sequence, and by ascending pin if sequences are equal. Up: the reverse."""
 
 
 class LineKey(NamedTuple):
@@ -19,8 +19,8 @@ class LineKey(NamedTuple):
 
 
 class PlacedRow(NamedTuple):
-    """A placed pin. place_ms: the created_ms of the lines that are nearest. moved_ms: when a person last moved it,
-    strictly rising for the pin; 0 if only re-spacing did.
+    """A placed pin. place_ms: the created_ms of the lines nearest to its place. moved_ms: when a person last moved it,
+    strictly rising for the pin; 0 if only re-spacing moved it.
     """
 
     pin: int
@@ -42,7 +42,7 @@ class Start(NamedTuple):
 
 
 class PinAt(NamedTuple):
-    """A pin whose line is there: alive unless its line is marked deleted; sequence None if it is not placed."""
+    """A pin that has a line. alive: False if the line is marked deleted. sequence: None if the pin is not placed."""
 
     pin: int
     created_ms: int
@@ -54,12 +54,12 @@ class PinAt(NamedTuple):
 class Run(NamedTuple):
     """The result of a reading, in its direction.
 
-    placed: up to `limit` placed pins. Each has a living line: what marks a line deleted drops the row with it, in one
-        transaction.
-    lines: up to `limit` living lines of pins that are not placed. If `placed` is full, lines that are past the ms of
-        the last of them may be left out. looked_to: the last line that was looked at, if looking ended before `limit`
-        lines were found and before the board ended.
-    marked: the pins that were asked for by their keys and have a line.
+    placed: up to `limit` placed pins. Each has a living line: a transaction that marks a line deleted also drops the
+        row of its placed pin.
+    lines: up to `limit` living lines of pins that are not placed. If `placed` is full, lines that are past the place_ms
+        of all of these may be left out.
+    looked_to: the last line that was looked at; None if `limit` lines were found, or the board ended.
+    marked: the pins that were asked for by their keys, without those that have no line.
     """
 
     placed: list[PlacedRow]
@@ -72,23 +72,23 @@ class BoardRows(Protocol):
     """One board in a transaction that holds it: no other transaction moves its pins. Pins may be saved and deleted."""
 
     def pins(self, keys: Sequence[LineKey]) -> dict[int, PinAt]:
-        """These pins, by id, those without a line left out. They are not deleted before this transaction ends."""
+        """These pins by id; those without a line are left out. None can be deleted before this transaction ends."""
         ...
 
     def run(self, way: Way, start: Start, limit: int, look: int) -> Run:
-        """As `FollowStore.board_run`, with what this transaction sees."""
+        """As `FollowStore.board_run`, but as this transaction sees the board."""
         ...
 
     def quiet(self) -> int | None:
-        """A number that a later transaction gets again only if there is no living line of a pin that is not placed
-        which was not there in this one. None: that is not known.
+        """A version number. If a later transaction sees the same one, no living line of an unplaced pin was added
+        since. None if that is unknown.
         """
         ...
 
 
 class Arranged(NamedTuple):
-    """The writes of a transaction. placed: each replaces the row of its pin. dropped: pins whose rows go. outbox:
-    encoded actions.
+    """The writes of a transaction. placed: each replaces the row of its pin. dropped: pins whose rows are removed.
+    outbox: encoded actions.
     """
 
     placed: Sequence[PlacedRow] = ()
@@ -99,6 +99,6 @@ class Arranged(NamedTuple):
 Result = TypeVar("Result")
 
 Arrange = Callable[[int, BoardRows], tuple[Arranged | None, Result]]
-"""From the transaction's time and the board's rows to what is written; None: the transaction is undone. It may run
-again if the transaction is repeated.
+"""Gets the transaction's time and the board's rows. Returns what to write, or None to undo the transaction, and a
+result. It runs again if the transaction is repeated.
 """

@@ -3,10 +3,10 @@
 The store keeps some facts twice, on two shards: an edge with its follower and in the follower index of its followee, a
 pin by itself and in the indexes of its owner and of its board. The record is written first, the index once the action
 is expanded. If a shard is brought back from a copy, its rows are older than those of the others, and an action that was
-not expanded when the copy was taken is in no index. Both stay so: nothing writes those rows again.
+not expanded when the copy was taken is in no index. Neither repairs itself: nothing writes those rows again.
 
-Each row says when it was written, so that the later one is right: a record is never older than its index, unless it was
-lost.
+Each row says when it was written, and the later one is right: a record is older than its index only if a newer state of
+it was lost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,13 +31,13 @@ _USER: Final = KIND_CODES["user"]
 
 
 class LostRecords(NamedTuple):
-    """LostRecords of one shard that its indexes know, and that it lacks or has in an older state."""
+    """Records that the indexes know, and that the record's own shard lacks or has in an older state."""
 
     edges: list[EdgeRow]
     pins: list[PinRow]
 
     def wanted(self) -> Wanted:
-        """What `restored` has to know."""
+        """The keys of the stored records that `restored` needs."""
         return Wanted(
             clocks=[row[0] for row in self.edges],
             edges=[row[:3] for row in self.edges],
@@ -46,7 +46,9 @@ class LostRecords(NamedTuple):
 
 
 def unindexed_edges(edges: Sequence[EdgeRow], indexed: Mapping[FollowerKey, FollowerRow]) -> list[FollowerRow]:
-    """The rows of the follower indexes that these records make newer. An ended edge needs no row of its own."""
+    """The rows to write into the follower indexes, because they have an older row, or none, for an edge. An ended edge
+    needs no row.
+    """
     rows = []
     for follower, kind, followee, ts, active, _ in edges:
         held = indexed.get((kind, followee, follower))
@@ -56,8 +58,8 @@ def unindexed_edges(edges: Sequence[EdgeRow], indexed: Mapping[FollowerKey, Foll
 
 
 def lost_edges(followers: Sequence[FollowerRow], stored: Mapping[EdgeKey, EdgeRow]) -> list[EdgeRow]:
-    """The records that these rows of an index make newer. No index has the time of the commit: the edge's own time is
-    taken, which is that of the commit or a little later (rule 2).
+    """The edges to write, because the stored ones are missing, or older than these rows of an index. An index does not
+    have the time of the commit, so the edge's own time is used: it is the same, or a little later (rule 2).
     """
     rows = []
     for kind, followee, follower, ts, active in followers:
@@ -68,14 +70,16 @@ def lost_edges(followers: Sequence[FollowerRow], stored: Mapping[EdgeKey, EdgeRo
 
 
 def line_keys(pins: Sequence[PinRow]) -> Iterator[PinIndexKey]:
-    """The lines that pins have in the indexes."""
+    """The keys of the lines that these pins have in the indexes, one for the board and one for the owner."""
     for pin, owner, board, created_ms, *_ in pins:
         yield _BOARD, board, created_ms, pin
         yield _USER, owner, created_ms, pin
 
 
 def unindexed_pins(pins: Sequence[PinRow], indexed: Mapping[PinIndexKey, PinIndexRow]) -> list[PinIndexRow]:
-    """The lines of the pin indexes that these records make newer. A deleted pin needs no line of its own."""
+    """The lines to write into the pin indexes, because they have an older line, or none, for a pin. A deleted pin needs
+    no line.
+    """
     lines = []
     for row in pins:
         _, owner, board, _, saved_ms, deleted_ms = row
@@ -92,7 +96,9 @@ def _is_behind(held: PinIndexRow, line: PinIndexRow) -> bool:
 
 
 def lost_pins(lines: Sequence[PinIndexRow], stored: Mapping[int, PinRow]) -> list[PinRow]:
-    """The records that these lines of an index make newer. See `strayed` for those of another pin of the same id."""
+    """The pins to write, because the stored ones are missing, or lack a deletion that these lines of an index have. A
+    line with another owner, board or time than the pin's record is left to `strayed`.
+    """
     rows = []
     for _, _, created_ms, pin, owner, board, saved_ms, deleted_ms in lines:
         held = stored.get(pin)
@@ -104,8 +110,8 @@ def lost_pins(lines: Sequence[PinIndexRow], stored: Mapping[int, PinRow]) -> lis
 
 
 def strayed(lines: Sequence[PinIndexRow], stored: Mapping[int, PinRow], now_ms: int) -> list[PinIndexRow]:
-    """Lines of pins that were lost, and saved again with another owner, board or time before the shards agreed. The
-    record is right: lines that it does not have are marked deleted.
+    """The lines that disagree with the records of their pins, marked deleted. Such a pin was lost, and saved again with
+    another owner, board or time before the shards agreed: the record is right.
     """
     return [
         (*line[:7], now_ms)
@@ -115,7 +121,7 @@ def strayed(lines: Sequence[PinIndexRow], stored: Mapping[int, PinRow], now_ms: 
 
 
 def restored(records: LostRecords, standing: Standing) -> Changes:
-    """The writes that bring these records in, as far as what is stored is not newer by now."""
+    """The writes that bring these records back, unless what is stored is newer by now."""
     changes = Changes.none()
     for edge in records.edges:
         held = standing.edges.get(edge[:3])

@@ -11,9 +11,9 @@ from feedstore.follows.store import FollowStore
 class Hydrated(NamedTuple):
     """The answer about some pins.
 
-    pins: of those that were asked for, in their order, up to the first that cannot be looked up now; None: it was
-        deleted, or there is no such pin.
-    behind_ms: what was saved or deleted longer ago than this is in it; None if that is unknown.
+    pins: the pins that were asked for, in their order, up to the first that cannot be looked up now. None for a pin
+        that was deleted, or that does not exist.
+    behind_ms: the answer has everything that was saved or deleted longer ago than this; None if that is unknown.
     """
 
     pins: Sequence[Pin | None]
@@ -26,10 +26,11 @@ class PinSource(Protocol):
     def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Hydrated:
         """The records of up to MAX_PAGE pins.
 
-        pins: their ids, 8 bytes each, big-endian, as the columns of a feed end and as a catalog has them for keys: so
-        a page makes no numbers of them. deadline_s: a time of the service's clock.
+        pins: their ids, 8 bytes each, big-endian. The columns of a feed end with these bytes and a catalog has them as
+            keys, so a page need not turn them into numbers.
+        deadline_s: a time of the service's clock.
 
-        Raises NotNowError: the first of them cannot be looked up now.
+        Raises NotNowError: not even the first can be looked up now.
         """
         ...
 

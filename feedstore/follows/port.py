@@ -58,8 +58,9 @@ class ActionRefusedError(FollowStoreError, NeverError):
 
 
 class Request(NamedTuple):
-    """A request to record an action. key: 1..128 printable characters, unique to the request. Repeated with the same
-    key within the purge window, it has no second effect and gets the first answer, a refusal too.
+    """A request to record an action. key: 1..128 printable characters, unique to the request. A request that is
+    repeated with its key within the purge window has no second effect and gets the first answer, even if that was a
+    refusal.
     """
 
     action: Action
@@ -68,7 +69,7 @@ class Request(NamedTuple):
 
 ROW_ACTIONS: Final = 2_000
 ROW_BYTES: Final = 250_000
-"""A row of the outbox has at most so many actions, and at most so many bytes if it has more than one."""
+"""The most actions in a row of the outbox, and the most bytes in a row of more than one action."""
 
 _recorded: Final[msgspec.json.Decoder[list[RecordedAction]]] = msgspec.json.Decoder(list[RecordedAction])
 
@@ -77,7 +78,7 @@ class OutboxRow(NamedTuple):
     """Actions that one transaction recorded and that are not relayed yet. (shard, id) identifies them.
 
     committed_ms: when they committed.
-    number: how many they are.
+    number: how many actions there are in it.
     body: the recorded actions as JSON, with commas between them, as they were written. A newer program may have
         recorded a kind that this one does not know: it is relayed unchanged.
     """
@@ -102,8 +103,8 @@ def actions_in(rows: Iterable[OutboxRow]) -> list[RecordedAction]:
 
 
 class Backlog(NamedTuple):
-    """Rows of the outbox that are not relayed, and the actions in them. oldest_ms: when the oldest committed; None:
-    there is none.
+    """How many rows of the outbox are not relayed, and how many actions are in them. oldest_ms: when the oldest row
+    committed; None if there is none.
     """
 
     rows: int
@@ -131,15 +132,15 @@ class PinState(NamedTuple):
 
 
 class Merged(NamedTuple):
-    """The pins of several followees together, those created at or after a time."""
+    """Asks for the pins of several followees together that were created at or after a time."""
 
     followees: Sequence[Followee]
     created_from_ms: int = 0
 
 
 class RefillTimes(NamedTuple):
-    """Times of the refills of one user's feed, in one cluster or in all. asked_ms: of the latest request.
-    served_before_ms: requests before this time are done.
+    """Times of the refills of one user's feed, in one cluster or in all. asked_ms: when one was last requested.
+    served_before_ms: all that were requested before this time are done.
     """
 
     asked_ms: int
@@ -154,10 +155,13 @@ class Between(NamedTuple):
 
 
 class Reconciled(NamedTuple):
-    """What a part of `reconcile` found. rows: how many were compared. edges, pins, boards: records that were brought
-    back; without writing, a pin counts for each of its lines. index_rows: rows of the indexes that were written.
-    disputed: (board, its owner, the owner of a pin on it) of
-    boards that a second owner saved on while a shard did not know the first; nothing was changed there.
+    """What a part of `reconcile` found.
+
+    rows: how many were compared.
+    edges, pins, boards: how many records were brought back. Without writing, a pin counts once for each of its lines.
+    index_rows: how many rows of the indexes were written.
+    disputed: boards that a second owner saved on while a shard did not know the first, each as (board, its owner, the
+        owner of a pin on it). Nothing was changed there.
     """
 
     rows: int
@@ -170,7 +174,7 @@ class Reconciled(NamedTuple):
 
 class RecordCounts(NamedTuple):
     """Numbers of records in the store, over all shards, without those of the canaries. edges_tombstoned: ended edges.
-    pins: all, deleted ones included. outbox_unrelayed: actions that are not relayed, of the canaries too.
+    pins: all, deleted ones included. outbox_unrelayed: actions that are not relayed, those of the canaries included.
     """
 
     edges_active: int

@@ -1,7 +1,7 @@
 """A walk through a store that makes the two rows of each edge and each pin agree; `copies` says which is right.
 
-A row of an index is read before its record, and a record before its row in an index: what is recorded meanwhile makes
-no record look older than its index.
+The row that may correct the other is read first: an index's row before its record, and later a record before its rows
+in the indexes. An action that is recorded in between only makes the other row newer, and then nothing is corrected.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +43,7 @@ def walk(shards: Shards, *, write: bool) -> Iterator[Reconciled]:
 def _pages(
     shards: Shards, number: int, read: Callable[[Shard, Any], Sequence[_Row]], key: int
 ) -> Iterator[Sequence[_Row]]:
-    """The rows of a table of a shard. read: a page after a place. key: of how many columns a place is."""
+    """The rows of a table of a shard. read: reads a page after a place. key: how many columns make a place."""
     after: tuple[Any, ...] = _FIRST
     while page := shards.on(number, lambda shard, after=after: read(shard, after)):  # type: ignore[misc]  # bound now
         yield page
@@ -110,7 +110,7 @@ def _claim(shard: Shard, boards: dict[int, int]) -> None:
 
 
 def _bring_back(shards: Shards, *, edges: Sequence[EdgeRow] = (), pins: Sequence[PinRow] = ()) -> None:
-    """Writes records on the shards that they belong to, as far as those are not newer by now."""
+    """Writes records on the shards that they belong to, unless what is stored there is newer by now."""
     edges_of, pins_of = shards.by_shard(edges, itemgetter(0)), shards.by_shard(pins, itemgetter(0))
     work = {
         number: LostRecords(edges_of.get(number, []), pins_of.get(number, [])) for number in {**edges_of, **pins_of}

@@ -29,7 +29,7 @@ Answer = RecordedAction | ActionRefusedError
 
 
 class _Refused(msgspec.Struct, frozen=True, tag_field="type", tag="refused"):
-    """How a refusal is kept under its key."""
+    """A refusal as it is kept under its key."""
 
     reason: str
     message: str
@@ -42,9 +42,9 @@ _answers: Final[msgspec.json.Decoder[RecordedAction | _Refused]] = msgspec.json.
 class ShardRequest(NamedTuple):
     """A request on its way into a shard.
 
-    position: the place of its answer.
-    fingerprint: that of the action, where there is a key.
-    refusal: the answer, where other shards have decided it already; it is only kept under the key.
+    position: the place of its answer among those of the call.
+    fingerprint: of the action, if there is a key.
+    refusal: the answer, if other shards have already refused the action. It then only has to be kept under the key.
     """
 
     position: int
@@ -55,12 +55,12 @@ class ShardRequest(NamedTuple):
 
 
 def fingerprint(action: Action) -> bytes:
-    """Two requests with one key must be for the same action; this is how they are told apart."""
+    """A digest of an action. Two requests with the same key must have the same one."""
     return hashlib.blake2b(_encoder.encode(action), digest_size=16).digest()
 
 
 def decode_answer(answer: bytes) -> Answer:
-    """Raises msgspec.MsgspecError or InvalidValueError where `answer` is none."""
+    """Reads an answer that was kept under a key. Raises msgspec.MsgspecError or InvalidValueError if it is not one."""
     decoded = _answers.decode(answer)
     return ActionRefusedError(decoded.reason, decoded.message) if isinstance(decoded, _Refused) else decoded
 
@@ -93,8 +93,8 @@ def refused_as_future(pin: Pin, now_ms: int) -> ActionRefusedError | None:
 
 
 def with_trace(recorded: bytes, trace: str) -> bytes:
-    """A recorded action as JSON that also carries a context, as its member `trace`. Readers that know none pass over
-    it. A client that asks again with the same key gets the action alone.
+    """A recorded action as JSON, with the context of its trace as its member `trace`. Readers that do not know the
+    member ignore it. A client that asks again with the same key gets the action without it.
     """
     return b'%s,"trace":%s}' % (recorded[:-1], _encoder.encode(trace))
 
@@ -127,9 +127,10 @@ def wanted_by(items: Sequence[ShardRequest], *, boards: bool) -> Wanted:
 def record(
     items: Sequence[ShardRequest], now_ms: int, standing: Standing, *, boards_here: bool
 ) -> tuple[Changes, list[Answer]]:
-    """The changes and the answers of a batch on one shard, the items taking effect in their order.
+    """The changes and the answers of a batch on one shard. The items take effect in their order.
 
-    boards_here: all boards are on this shard, and are claimed in this transaction; else their owners were settled.
+    boards_here: True if all boards are on this shard, and are claimed in this transaction; False if their owners are
+        settled already.
     """
     changes = Changes.none()
     answers: list[Answer] = []
@@ -235,14 +236,14 @@ def _pin(row: PinRow) -> Pin:
 
 
 class Claims(NamedTuple):
-    """Boards for their owners and keys for their actions' fingerprints, on one shard; the first that asks gets it."""
+    """What is claimed on one shard: boards for owners, keys for the fingerprints of actions. The first claim wins."""
 
     boards: dict[int, int]
     keys: dict[str, bytes]
 
 
 def claim(claims: Claims, standing: Standing) -> tuple[Changes, Claims]:
-    """Takes what is free. Returns whose each board and each key is now."""
+    """Claims what is free. Returns the owners of the boards, and the fingerprints of the keys, as they are now."""
     changes = Changes.none()
     for board, owner in claims.boards.items():
         if board not in standing.boards:
@@ -272,7 +273,7 @@ def wanted_to_redate(action: RecordedAction) -> Wanted:
 
 
 def redate(action: RecordedAction, now_ms: int, standing: Standing) -> tuple[Changes, RecordedAction | None]:
-    """The action with a new time, or None and no changes where it is not the latest word any more."""
+    """The action with a new time, and the changes; None and no changes if a newer action has replaced it."""
     changes = Changes.none()
     again: RecordedAction | None = None
     match action:
@@ -291,11 +292,11 @@ def redate(action: RecordedAction, now_ms: int, standing: Standing) -> tuple[Cha
             if stored is not None and stored[5] == committed_ms and _pin(stored) == pin:
                 again = _delete_at(stored, now_ms, standing, changes)
         case RefillAsked(user, cluster, committed_ms):
-            # Its record may have expired. One that was asked later takes its place.
+            # Its record may have expired: then it is requested again. If it was requested later, that one counts.
             if standing.refills.get((user, cluster or ""), committed_ms) <= committed_ms:
                 again = _ask(user, cluster, now_ms, changes)
         case RespaceAsked():
-            pass  # it has no age: what it leads to reads everything when it is done
+            pass  # it is never too old: re-spacing reads everything when it is done
         case _:
             assert_never(action)
     return changes, again
@@ -304,7 +305,7 @@ def redate(action: RecordedAction, now_ms: int, standing: Standing) -> tuple[Cha
 def ask_refills(
     users: Sequence[int], cluster: str | None, not_again_within_ms: int, now_ms: int, standing: Standing
 ) -> tuple[Changes, int | None]:
-    """The changes, and the time where anything was asked."""
+    """The changes, and the time if any refill was requested, else None."""
     changes = Changes.none()
     for user in users:
         asked_ms = standing.refills.get((user, cluster or ""))

@@ -15,7 +15,7 @@ from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.port import ROW_ACTIONS, ROW_BYTES, Backlog, RecordCounts
 
 KIND_CODES: Final[dict[FolloweeKind, int]] = {"board": 0, "user": 1}
-"""How rows say what kind a followee is. The codes sort as followees do."""
+"""The code of each kind of followee in rows. The codes sort as followees do."""
 
 KINDS: Final[tuple[FolloweeKind, FolloweeKind]] = ("board", "user")
 """The kind of each code."""
@@ -55,7 +55,7 @@ KeyRow = tuple[bytes, bytes | None]
 
 
 def deleted_on_boards(pins: Sequence[PinIndexRow]) -> list[tuple[int, int]]:
-    """(board, pin) of the rows that mark a pin of a board deleted: their placed pins go with them."""
+    """(board, pin) of each row that marks a pin of a board deleted: such a pin loses its place as well."""
     board = KIND_CODES["board"]
     return [(row[1], row[3]) for row in pins if row[0] == board and row[7] is not None]
 
@@ -65,8 +65,8 @@ UnrelayedRow = tuple[int, int, int, bytes]
 
 
 def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """(number of actions, body) of the rows that hold some encoded actions in their order, within the bounds of a
-    row.
+    """Puts encoded actions into rows of the outbox, in their order and within the bounds of a row. Yields (number of
+    actions, body) of each row.
     """
     some: list[bytes] = []
     size = 0
@@ -81,7 +81,7 @@ def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
 
 
 def reaching(counts: Sequence[int], limit: int) -> int:
-    """How many of some rows, the first ones, it takes to have `limit` actions; all, if they have fewer."""
+    """How many rows, from the first, it takes to have `limit` actions; all rows if they have fewer."""
     before = itertools.accumulate(counts, initial=0)
     return sum(taken < limit for taken, _ in zip(before, counts, strict=False))
 
@@ -111,7 +111,7 @@ class SavedFrom(NamedTuple):
 
 
 class Wanted(NamedTuple):
-    """The keys of what a transaction, or a look, reads."""
+    """The keys of the records that a transaction, or a look, reads."""
 
     clocks: Sequence[int] = ()
     edges: Sequence[EdgeKey] = ()
@@ -153,8 +153,8 @@ class Changes(NamedTuple):
 Result = TypeVar("Result")
 
 Decide = Callable[[int, Standing], tuple[Changes, Result]]
-"""From the transaction's time and the stored records to the records to write. It may run again if a transaction is
-repeated, and it owns the Standing that it is given.
+"""Gets the transaction's time and the stored records. Returns the changes to write, and a result. It runs again if the
+transaction is repeated. The Standing is its own to change.
 """
 
 
@@ -162,7 +162,7 @@ class Shard(Protocol):
     """Thread-safe."""
 
     def now_ms(self) -> int:
-        """This shard's clock. Times that it stamped never lie ahead of it for longer than a transaction lasts."""
+        """The time by this shard's clock. A stamped time is ahead of it for no longer than a transaction lasts."""
         ...
 
     def look(self, wanted: Wanted) -> tuple[int, Standing]:
@@ -179,25 +179,25 @@ class Shard(Protocol):
         ...
 
     def settled_ms(self) -> int:
-        """The largest T such that all outbox rows stamped before T are marked, and no commit before T can appear."""
+        """The largest T such that all outbox rows stamped before T are relayed, and no commit before T can appear."""
         ...
 
     def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
-        """In any order."""
+        """The refills of these (user, cluster) pairs, in any order; those without a request are left out."""
         ...
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
-        """Of two times of an existing row the larger wins."""
+        """Notes before which times the refills of existing rows are done. A larger time that a row has stays."""
         ...
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
-        """The oldest unmarked outbox rows, ascending by id: as many as it takes to have `limit` actions."""
+        """The oldest rows that are not marked relayed, ascending by id: as many as it takes to have `limit` actions."""
         ...
 
     def mark_relayed(self, ids: Sequence[int]) -> None: ...
 
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
-        """Marks up to `limit` outbox rows with ids larger than `after`; returns the last id, None if there are none."""
+        """Marks up to `limit` outbox rows with ids above `after` as not relayed. Returns the last id, None if none."""
         ...
 
     def mark_refills_unserved(self) -> None:
@@ -209,7 +209,7 @@ class Shard(Protocol):
         ...
 
     def backlog(self) -> Backlog:
-        """The rows that are not marked."""
+        """The rows that are not marked relayed."""
         ...
 
     def index_followers(self, rows: Sequence[FollowerRow]) -> None:
@@ -217,19 +217,22 @@ class Shard(Protocol):
         ...
 
     def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
-        """Upserts in one transaction. Of two rows of a pin the larger saved_ms and the larger deleted_ms win, each for
-        itself. A row of a board that is marked deleted takes the row of its placed pin with it.
+        """Upserts in one transaction. Of two rows of a pin the larger saved_ms wins, and the larger deleted_ms, each by
+        itself. If a row of a board is marked deleted, the row of its placed pin is removed with it.
         """
         ...
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
-        """The first `limit` rows in the order of `places`, which ascend by (kind, followee); ascending by follower
-        within each, those after the follower that the place names: (follower, kind, followee).
+        """The first `limit` rows of the follower indexes of several followees: in the order of `places`, ascending by
+        follower within each.
+
+        places: (follower, kind, followee), ascending by (kind, followee). Each gives that followee's rows after that
+            follower.
         """
         ...
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
-        """In any order."""
+        """The edges with these keys that exist, in any order."""
         ...
 
     def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
@@ -237,33 +240,35 @@ class Shard(Protocol):
         ...
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
-        """The first `limit` active edges in the order of `places`, whose followers ascend; ascending by edge key within
-        each, those past the place.
+        """The first `limit` active edges of several followers: in the order of `places`, ascending by edge key within
+        each.
+
+        places: edge keys whose followers ascend. Each gives that follower's edges past that key.
         """
         ...
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
-        """The first `limit` tombstones of a follower past a place that committed at or after a time, ascending by edge
-        key.
+        """The first `limit` tombstones of a follower past a place, ascending by edge key. Only those count that
+        committed at or after a time.
         """
         ...
 
     def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
-        """For each place its pins that are not marked deleted and were saved before a time."""
+        """For each place, its pins that are not marked deleted and were saved before a time."""
         ...
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
-        """The first `limit` rows in the order of `places`, ascending by (saved_ms, pin) within each, that were saved
-        at or after a time. Not those marked deleted.
+        """The first `limit` pins that were saved at or after a time, without those marked deleted: in the order of
+        `places`, ascending by (saved_ms, pin) within each.
         """
         ...
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
-        """In any order."""
+        """The pins with these ids that exist, in any order."""
         ...
 
     def deletions(self, pins: Sequence[int]) -> dict[int, int]:
-        """deleted_ms by pin, of those that have one."""
+        """deleted_ms by pin; pins without one are left out."""
         ...
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]: ...
@@ -319,11 +324,11 @@ class Shard(Protocol):
         ...
 
     def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
-        """In any order."""
+        """The rows of the follower indexes with these keys that exist, in any order."""
         ...
 
     def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
-        """In any order."""
+        """The lines of the pin indexes with these keys that exist, in any order."""
         ...
 
     def expire(self, purge_window_ms: int, limit: int) -> int:

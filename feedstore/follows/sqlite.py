@@ -52,14 +52,14 @@ from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
 
 Clock = Callable[[], int]
-"""The time in ms since 1970. It may jump, and differ between processes: what a shard stamps never goes back."""
+"""The time in ms since 1970. It may jump, and differ between processes; what a shard stamps still never goes back."""
 
 _BOARD: Final = KIND_CODES["board"]
 
 
 def create(paths: Sequence[Path], to: int | None = None) -> None:
-    """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing. to: of the versions
-    of the tables, the last that they get; None: this program's.
+    """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing. to: the version that
+    the tables get; None: this program's.
 
     Raises:
         FollowStoreUnavailableError: a file is something else, another shard, newer than this program, or cannot be
@@ -92,7 +92,7 @@ def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tr
 
 
 def stamped_ms(paths: Sequence[Path]) -> int:
-    """The latest time that any of a store's files has stamped or settled; 0 if none is there. Writes nothing.
+    """The latest time that any of a store's files has stamped or settled; 0 if there are no files. Writes nothing.
 
     Raises FollowStoreUnavailableError.
     """
@@ -121,7 +121,7 @@ def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteSha
 
 
 def _claim(path: Path, mine: tuple[int, int], connection: sqlite3.Connection) -> None:
-    """Makes a new database the shard of a number, of how many."""
+    """Makes a new database a shard. mine: its number, and how many shards there are."""
     connection.execute(
         "INSERT INTO shard_state (only, shard, shards, latest_ms, next_outbox_id) VALUES (1, ?, ?, 0, 1)"
         " ON CONFLICT (only) DO NOTHING",
@@ -136,7 +136,7 @@ def _check(path: Path, mine: tuple[int, int], connection: sqlite3.Connection) ->
 
 # Statements that take many keys
 # --------------------------------------------------------------------------------------------------------------------
-# Binding is faster than json_each. The sizes are few, so that the texts stay the same and stay prepared.
+# Bound keys are faster than json_each. There are few sizes, so that the same few statements stay prepared.
 
 _SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 
@@ -148,8 +148,8 @@ def _values(template: str, width: int, size: int) -> str:
 
 
 def _select_many(connection: sqlite3.Connection, template: str, width: int, keys: Sequence[Any]) -> Iterator[Any]:
-    """The rows of a statement whose `{}` is the place of the keys, chunk by chunk; the last one is filled up with
-    nulls, which match nothing.
+    """The rows that a statement finds for many keys, chunk by chunk. Its `{}` is where the keys go. The last chunk is
+    filled up with nulls, which match nothing.
     """
     for start in range(0, len(keys), _SIZES[-1]):
         statement, bound = _bound(template, width, keys[start : start + _SIZES[-1]])
@@ -159,8 +159,8 @@ def _select_many(connection: sqlite3.Connection, template: str, width: int, keys
 def _first_of_many(
     connection: sqlite3.Connection, template: str, named: tuple[int, ...], keys: Sequence[int], limit: int
 ) -> list[Any]:
-    """The first `limit` rows of a statement whose `{}` is the place of the keys, which ascend as its rows do, and come
-    between what is bound before them and the limit.
+    """The first `limit` rows that a statement finds for many keys. Its `{}` is where the keys go; they ascend as its
+    rows do. `named` is bound before the keys, and the limit behind them.
     """
     rows: list[Any] = []
     for start in range(0, len(keys), _SIZES[-1]):
@@ -198,7 +198,9 @@ _REFILLS: Final = (
 
 
 def _standing(connection: sqlite3.Connection, wanted: Wanted) -> Standing:
-    """Each table is read in the order of its keys, and written so: the next row is mostly on the page at hand."""
+    """The stored records. Each table is read in the order of its keys, and is written in it too: so the next row is
+    mostly on the same page.
+    """
     keys: dict[str, KeyRow] = {
         key: (fingerprint, answer) for key, fingerprint, answer in _select_many(connection, _KEYS, 1, wanted.keys)
     }
@@ -219,11 +221,11 @@ def _standing(connection: sqlite3.Connection, wanted: Wanted) -> Standing:
 # --------------------------------------------------------------------------------------------------------------------
 
 _PUT_AT_ONCE: Final = 16
-"""How many rows one statement writes: each statement gives the interpreter to other threads and takes it back."""
+"""How many rows one statement writes. Each statement hands the interpreter to other threads and must get it back."""
 
 
 def _put(connection: sqlite3.Connection, template: str, width: int, rows: Sequence[Sequence[Any]]) -> None:
-    """Writes rows of so many columns, in their order. `{}` in the statement is their place."""
+    """Writes rows of `width` columns, in their order. The `{}` of the statement is where they go."""
     whole = len(rows) - len(rows) % _PUT_AT_ONCE
     flat = itertools.chain.from_iterable
     connection.executemany(
@@ -272,7 +274,7 @@ _PUT_PIN_INDEX: Final = (
 
 
 def _write(connection: sqlite3.Connection, changes: Changes, now_ms: int) -> None:
-    """All but what goes into the outbox."""
+    """Writes all changes except those of the outbox."""
     if changes.clocks:
         _put(connection, _PUT_CLOCK, 2, sorted(changes.clocks.items()))
         _put(connection, _PUT_EDGE, 6, sorted(changes.edges.values()))
@@ -292,7 +294,7 @@ def _keep_time(connection: sqlite3.Connection, now_ms: int) -> None:
 
 
 class _Made(NamedTuple, Generic[Result]):
-    """The outcome of a transaction's change: its result, and encoded actions that committed at a time."""
+    """The outcome of a transaction's change: its result, its time, and its encoded actions for the outbox."""
 
     result: Result
     committed_ms: int
@@ -300,7 +302,7 @@ class _Made(NamedTuple, Generic[Result]):
 
 
 def _put_outbox(connection: sqlite3.Connection, made: Sequence[_Made[Any]]) -> None:
-    """The rows of a transaction's actions: those that committed in the same ms share rows."""
+    """Writes the actions of a transaction into the outbox. Those that committed in the same ms share rows."""
     rows = [
         (committed_ms, count, body)
         for committed_ms, some in itertools.groupby((each for each in made if each.outbox), lambda each: each[1])
@@ -362,7 +364,8 @@ _EVERY_FOLLOWER_AFTER: Final = (
     " ORDER BY kind, followee, follower LIMIT ?"
 )
 _LINE: Final = "SELECT kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms FROM pin_index"
-# Two directions: the page begins within a followee, or with the next one.
+# Two statements, because times descend within a followee while the rest of the key ascends: the first reads the rest of
+# a followee's lines, the second those of the followees after it.
 _LINES_OF_PLACE: Final = (
     f"{_LINE} WHERE kind = ? AND followee = ? AND created_ms <= ?"
     " AND (created_ms < ? OR pin > ?) ORDER BY created_ms DESC, pin LIMIT ?"
@@ -413,7 +416,7 @@ _BACKLOG: Final = (
     "SELECT count(*), coalesce(sum(actions), 0),"
     " (SELECT committed_ms FROM outbox WHERE id = (SELECT min(id) FROM outbox_unrelayed)) FROM outbox_unrelayed"
 )
-# All of a table are counted faster than those of a condition.
+# Counting a whole table is faster than counting the rows that meet a condition.
 _COUNTS: Final = """
     SELECT
         (SELECT count(*) FROM edges WHERE active = 1 AND follower < ?1),
@@ -451,12 +454,12 @@ class SQLiteShard:
         return self._database.write_grouped(change, _put_outbox).result
 
     def settled_ms(self) -> int:
-        # Under the write lock no other is between a stamp and its commit. The time is kept: the next writer,
-        # by whatever clock, stamps nothing before it.
+        # Under the write lock, no other transaction is between its stamp and its commit. The time is stored, so that
+        # the next writer stamps nothing before it, whatever its clock says.
         with self._database.write() as connection:
             now_ms = self._stamp(connection)
             if self._clock() < now_ms:
-                # It was ahead once: without a step of its own, time would not move until the clock has caught up.
+                # The clock was ahead once. Without this step, time would not move until the clock has caught up.
                 now_ms += 1
             _keep_time(connection, now_ms)
             oldest = connection.execute(
@@ -465,8 +468,8 @@ class SQLiteShard:
         return now_ms if oldest is None else min(now_ms, oldest[0])
 
     def _stamp(self, connection: sqlite3.Connection) -> int:
-        """The transaction's time, never before one that was stamped already. The file says what was stamped, and not
-        this process: another one may have stamped later, or brought the shard back.
+        """The transaction's time, never before one that was stamped already. The latest stamp is read from the file:
+        another process may have stamped since, or brought the shard back.
         """
         latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
         return max(self._clock(), latest_ms)
@@ -480,10 +483,10 @@ class SQLiteShard:
             connection.executemany(_MARK_SERVED, [(before_ms, *key) for key, before_ms in served.items()])
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
-        if not self._database.rows("SELECT 1 FROM outbox_unrelayed LIMIT 1"):  # as a rule: a relay asks all the time
+        if not self._database.rows("SELECT 1 FROM outbox_unrelayed LIMIT 1"):  # usual: a relay asks all the time
             return []
         with self._database.read() as connection:
-            # The bodies of some of them only: they are large.
+            # Reads no more bodies than it takes: they are large.
             counts = connection.execute("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,)).fetchall()
             return connection.execute(
                 "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"

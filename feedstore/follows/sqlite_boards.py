@@ -1,7 +1,7 @@
 """Boards in their own order, in SQLite.
 
-Sequences are blobs of 16 bytes, the most significant first: they sort as numbers do, and SQLite takes them for nothing
-else. Its own numbers have 64 bits; a column of decimals would become floats.
+Sequences are blobs of 16 bytes, the most significant first: they sort as numbers do, and SQLite does not convert them.
+Its own integers have only 64 bits, and decimals in a column would become floats.
 """
 
 import itertools
@@ -15,13 +15,13 @@ from feedstore.follows.shard import PinIndexRow
 
 _BYTES: Final = 16
 _MARKS: Final = (2, 4, 8)
-"""How many marked pins one statement looks up, at most: the texts are few, so that they stay prepared."""
+"""How many marked pins one statement can look up. There are few sizes, so that the statements stay prepared."""
 
 _PLACED_OF_LINE: Final = "p.board = l.followee AND p.pin = l.pin"
 
 # ?1 board, ?2 sequence, ?3 pin, ?4 limit, ?5 created_ms, ?6 line, ?7 look, from ?8 on the marked pins. Parts: 0 the
-# marked pins, 1 the placed ones, 2 the lines of those that are not placed, 3 the last line that is looked at. Who reads
-# stops when there are enough lines: what comes later costs nothing then.
+# marked pins, 1 the placed ones, 2 the lines of those that are not placed, 3 the last line that is looked at. The
+# reader stops when it has enough lines: the rest then costs nothing.
 _MARKED: Final = (
     " SELECT 0, l.created_ms, l.pin, l.deleted_ms IS NULL, p.sequence, p.moved_ms, NULL FROM wanted AS w"
     " CROSS JOIN pin_index AS l ON l.kind = 0 AND l.followee = ?1 AND l.created_ms = w.created_ms AND l.pin = w.pin"
@@ -39,8 +39,11 @@ def _near(past: str, order: str) -> str:
 
 
 def _lines(in_ms: str, past_ms: str, edge: str) -> str:
-    """in_ms, past_ms: which lines are next, of the ms at the start and past it. They are two searches: one for both
-    would pass over all lines of the ms that come before the start, and an import may have 100,000 in one.
+    """The next lines of a board. in_ms, past_ms: the conditions of lines with the ms of the start, and of lines past
+    it.
+
+    They are two searches. A single one would walk over all lines of that ms that come before the start, and an import
+    may have 100,000 lines in one ms.
     """
     lines = "SELECT followee, created_ms, pin, deleted_ms FROM pin_index WHERE kind = 0 AND followee = ?1"
     return (
@@ -50,8 +53,8 @@ def _lines(in_ms: str, past_ms: str, edge: str) -> str:
 
 
 def _run(lines: str) -> str:
-    # Most lines next to placed pins are their own: what was read of them says that sooner than the whole table does. A
-    # board that was never arranged is asked once, and not once a line.
+    # Most lines next to placed pins are their own: the pins just read (`near`) tell that sooner than the whole table
+    # does. If a board was never arranged, that is found out once, and not for each line.
     return (
         " SELECT 1, created_ms, pin, 1, sequence, moved_ms, place_ms FROM near"
         f" UNION ALL SELECT 2, l.created_ms, l.pin, 1, NULL, NULL, NULL FROM ({lines} LIMIT ?7) AS l"
@@ -95,7 +98,7 @@ _ENTER: Final = (
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 )
 _REMOVE: Final = "DELETE FROM pin_index WHERE kind = ? AND followee = ? AND created_ms = ? AND pin = ?"
-# A row that is there is moved: one row is written.
+# If the row exists, it is only moved: one row is written.
 _MOVE: Final = "UPDATE placed_pins SET sequence = ?, place_ms = ?, moved_ms = ? WHERE board = ? AND pin = ?"
 _PLACE: Final = (
     "INSERT INTO placed_pins (board, sequence, pin, place_ms, created_ms, moved_ms) VALUES (?, ?, ?, ?, ?, ?)"
@@ -103,7 +106,7 @@ _PLACE: Final = (
 _DROP: Final = "DELETE FROM placed_pins WHERE board = ? AND pin = ?"
 
 QUIET_MAX: Final = 16
-"""How many boards may be quiet at once: every index write looks at them."""
+"""The most boards that are quiet at once: every index write looks at all of them."""
 _QUIET: Final = "SELECT number FROM quiet_boards WHERE board = ?"
 _ALL_QUIET: Final = "SELECT board FROM quiet_boards"
 _BECOME_QUIET: Final = "INSERT INTO quiet_boards (board) VALUES (?)"
@@ -120,7 +123,7 @@ def run(
     look: int,
     marked: Sequence[LineKey],
 ) -> Run:
-    """At most eight pins may be marked."""
+    """The next pins of a board, as `FollowStore.board_run` has them. At most eight pins may be marked."""
     if len(marked) > _MARKS[-1]:
         raise ValueError(f"{len(marked)} marked pins, at most {_MARKS[-1]} are looked up")
     bound: list[Any] = [board, start.sequence.to_bytes(_BYTES, "big"), start.pin, limit, start.created_ms, start.line]
@@ -160,13 +163,13 @@ def _pin_at(created_ms: int, pin: int, alive: int, sequence: bytes | None, moved
 
 
 def _padded(keys: Sequence[LineKey], size: int) -> Iterator[int | None]:
-    """Nulls match nothing."""
+    """The keys, filled up with nulls, which match nothing."""
     yield from itertools.chain.from_iterable(keys)
     yield from itertools.repeat(None, 2 * (size - len(keys)))
 
 
 class SQLiteBoardRows:
-    """Implements `BoardRows` on the connection that writes: there is no other meanwhile."""
+    """Implements `BoardRows` on the connection that writes: no other one writes meanwhile."""
 
     def __init__(self, connection: sqlite3.Connection, board: int) -> None:
         self._connection = connection
@@ -197,20 +200,20 @@ class SQLiteBoardRows:
             return int(found[0])
         number = self._connection.execute(_BECOME_QUIET, (self._board,)).lastrowid
         assert number is not None
-        # Those that are forgotten here get another number, and read more than they need.
+        # A board that is forgotten here gets another number later: then more of it is read than necessary.
         self._connection.execute(_OLD_QUIET, (number - QUIET_MAX,))
         return number
 
 
 def changed(connection: sqlite3.Connection, boards: Iterable[int]) -> None:
-    """To be called when lines were entered on boards, or pins that live lost their rows."""
+    """Ends that boards are quiet. Call it when lines were entered on them, or living pins lost their places."""
     if quiet := connection.execute(_ALL_QUIET).fetchall():  # mostly there are none
         changed_ones = set(boards)
         connection.executemany(_NO_LONGER_QUIET, [row for row in quiet if row[0] in changed_ones])
 
 
 def remove(connection: sqlite3.Connection, lines: Sequence[PinIndexRow]) -> None:
-    """Takes lines out that this transaction has entered."""
+    """Removes lines that this transaction has entered."""
     connection.executemany(_REMOVE, [row[:4] for row in lines])
 
 
@@ -225,5 +228,5 @@ def write(connection: sqlite3.Connection, board: int, placed: Sequence[PlacedRow
 
 
 def drop(connection: sqlite3.Connection, rows: Sequence[tuple[int, int]]) -> None:
-    """rows: (board, pin) of pins that are placed, or are not."""
+    """Drops the places of pins. rows: (board, pin); pins that are not placed are fine."""
     connection.executemany(_DROP, rows)

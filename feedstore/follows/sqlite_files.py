@@ -31,7 +31,7 @@ def version_of(connection: sqlite3.Connection) -> int:
 
 
 def lacking(path: Path) -> list[int]:
-    """The versions of the tables that a file which is there lacks, ascending.
+    """The versions of the tables that an existing file lacks, ascending.
 
     Raises FollowStoreUnavailableError: it is another file, newer than this program, or cannot be read.
     """
@@ -44,7 +44,7 @@ def lacking(path: Path) -> list[int]:
 
 def migrate(path: Path, initialise: Callable[[sqlite3.Connection], None], to: int | None = None) -> None:
     """Creates the file if it is missing, applies the migrations that it lacks, and initialises it. to: the last
-    migration that is applied; None: all. Each is a transaction: it is applied or not.
+    migration that is applied; None: all. Each migration is one transaction.
 
     Raises:
         FollowStoreUnavailableError: it is another file, newer than this program, or it cannot be written.

@@ -2,8 +2,8 @@
 
 Each record lives on the shard of the id that it is looked up by, and an action's transaction touches one shard: its
 own record and its outbox row. The handlers write the records on other shards later, through `index`: the follower
-index of a followee, the pin indexes of an owner and of a board. Here is what goes beyond one shard: routing by id,
-merging of pages, and the steps that cross shards. A shard is a port, `shard.Shard`, which each database implements.
+index of a followee, the pin indexes of an owner and of a board. This module does what goes beyond one shard: routing by
+id, merging of pages, and the steps that cross shards. A shard is a port, `shard.Shard`, which each database implements.
 
 Every call that takes many keys costs at most one round trip for each shard involved (and for each page). Reads are
 fresh snapshots on the primary: what was committed before the call is seen (rule 4). `tests/follows` runs this
@@ -85,7 +85,7 @@ MAX_KEY = 128
 """The most characters of an idempotency key."""
 
 INDEXED_AT_ONCE: Final = 2_000
-"""How many rows of an index one transaction writes."""
+"""The most rows of an index that one transaction writes."""
 
 _Result = TypeVar("_Result")
 _Decided = TypeVar("_Decided")
@@ -95,12 +95,12 @@ _Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
 class FollowStore:
     """All shards together. Thread-safe. Times are ms by the store's own clock.
 
-    shards: their number and their order are part of the data.
+    shards: their number and their order are part of the data, and never change.
     executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with
         the store.
-    background: how a shard is looked at while its callers continue. None: asking a shard for its time costs nothing.
+    background: begins a look at a shard while its callers continue. None if asking a shard for its time costs nothing.
     clock: monotonic seconds that also count while the machine is suspended. meter: counts the calls of its shards.
-    tracer: where the traces of actions begin; their contexts go into the outbox with them.
+    tracer: begins the traces of actions. An action's row in the outbox carries the context of its trace.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class FollowStore:
             case Unfollowed(follower, followee):
                 return frozenset(map(self._all.shard_of, (follower, followee.id)))
             case Followed() | RefillAsked():
-                # The pins that they bring may be on any shard, and their own records say which were deleted.
+                # They bring pins, which may be on any shard. Only a pin's own record says if it was deleted.
                 return frozenset(range(len(self._all)))
             case RespaceAsked(board, pin):
                 return frozenset(map(self._all.shard_of, (board, pin)))
@@ -163,8 +163,8 @@ class FollowStore:
     # ------------------------------------------------------------------------------------------------------------
 
     def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
-        """Records actions, each along with its place in the outbox, in one transaction: both or neither; durable when
-        this returns (rule 11).
+        """Records actions; durable when this returns (rule 11). An action and its place in the outbox are written in
+        one transaction: both or neither.
 
         The answers have the order of the requests. A refusal is an answer, not an exception: it does not stop the
         others. Requests on one shard may share a transaction, and take effect in the order given.
@@ -174,8 +174,8 @@ class FollowStore:
         same values, or deleted again, the answer is the first record of it, without a new outbox row. A pin is refused
         on another owner's board, with other values than before, after its deletion, or if it is dated more than
         `domain.MAX_SKEW_MS` ahead; the deletion of an unknown pin is refused too. A board belongs to the owner of the
-        first pin that claimed it, and its record is there before that pin commits. If the pin is refused after its
-        claim (because it differs, for example), the board stays with that owner.
+        first pin that claimed it, and its record commits before that pin does. If the pin is refused after its claim
+        (because it differs, for example), the board stays with that owner.
 
         Raises:
             FollowStoreUnavailableError: some were recorded, others not.
@@ -185,7 +185,7 @@ class FollowStore:
             return self._record(requests, self._tracer.context())
 
     def _record(self, requests: Sequence[Request], trace: Context | None) -> list[Answer]:
-        """trace: what the actions carry."""
+        """trace: the context that the actions carry."""
         if len(self._all) == 1:
             items = [_item(*each) for each in enumerate(requests)]
             return self._all.on(0, lambda shard: _record(shard, items, trace, boards_here=True))
@@ -210,10 +210,11 @@ class FollowStore:
     def _settle_elsewhere(
         self, routed: Sequence[tuple[int, ShardRequest]], answers: dict[int, Answer]
     ) -> list[tuple[int, ShardRequest]]:
-        """Resolves what depends on other shards before recording: claims the owner of each board and each idempotency
-        key on the shard that has it. Returns the requests still to record; answers for the others go into `answers`.
+        """Claims each board for its owner, and each idempotency key, on the shard that has it: these are settled before
+        anything is recorded. Returns the requests that are still to be recorded; the answers to the others go into
+        `answers`.
 
-        The claims commit here: if two requests want a free board or key, one gets it.
+        The claims commit here: if two requests want the same free board or key, one gets it.
         """
         stored = self._look_elsewhere(routed)
         claims: dict[int, Claims] = defaultdict(lambda: Claims({}, {}))
@@ -265,8 +266,8 @@ class FollowStore:
     def redate(self, action: RecordedAction) -> RecordedAction | None:
         """Gives an action that waited too long a new time and a new outbox row, in one transaction (rule 8).
 
-        An edge gets a new tick of its follower's clock if `action` is still its latest; a pin a new saved_ms, and a
-        deletion a new deleted_ms, if the record is still as `action` says; a refill is requested again unless it was
+        An edge gets a new time of its follower's clock if `action` is still its latest. A pin gets a new saved_ms, and
+        a deletion a new deleted_ms, if the record is still as `action` says. A refill is requested again unless it was
         requested later. If a newer action has replaced this one, nothing is written and None is returned.
         """
         wanted = recording.wanted_to_redate(action)
@@ -280,8 +281,8 @@ class FollowStore:
     def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
         """Records a RefillAsked for each user, as an outbox row like any action; returns the latest commit time.
 
-        Users with the same request less than `not_again_within_ms` ago are left out (0: none is). If no user is left,
-        the returned time is the store's now.
+        Users with the same request less than `not_again_within_ms` ago are left out; 0 leaves out none. If no user is
+        left, the returned time is the store's now.
         """
         trace = self._tracer.context()
 
@@ -306,8 +307,8 @@ class FollowStore:
         }
 
     def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
-        """Notes that a refill of (user, cluster) was published, and that it read the store after all requests before a
-        time: those are done. Marking twice is fine; pairs without a request are ignored.
+        """Marks refills of (user, cluster) that were requested before a time as done, because a refill was published
+        that read the store after that time. Marking twice is fine; pairs without a request are ignored.
         """
         marks = {(user, cluster or ""): before_ms for (user, cluster), before_ms in served.items()}
         self._all.on_each(
@@ -320,8 +321,8 @@ class FollowStore:
 
     def unrelayed(self, limit: int, shard: int | None = None) -> list[OutboxRow]:
         """Outbox rows that are not marked relayed, oldest first within a shard: as many as it takes to have `limit`
-        actions. With a shard, its rows only, and no other shard is asked. Without one, those of all shards, which take
-        turns: none starves.
+        actions. With a shard, only its rows, and no other shard is asked. Without one, the rows of all shards in turn,
+        so that none starves.
         """
         every = dict.fromkeys(self._all.in_turns() if shard is None else [shard], limit)
         found = self._all.on_each(every, lambda each, mine: each.unrelayed(mine))
@@ -337,11 +338,11 @@ class FollowStore:
         self._all.on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
     def relay_again(self) -> bool:
-        """Marks every outbox row that is left as not relayed, and every refill as not published: for a queue that was
-        lost with its messages. Returns whether the outbox still has all its rows; False if some have expired, or if
-        that is unknown.
+        """Marks every row that is left in the outbox as not relayed, and every refill as not published. Call it if the
+        queue was lost with its messages. Returns whether the outbox still has all its rows; False if some have expired,
+        or if that is unknown.
 
-        If it is interrupted, some are marked: do it again. Relaying a row twice is harmless (rule 1).
+        If it is interrupted, only some are marked: call it again. Relaying a row twice is harmless (rule 1).
         """
 
         def mark(shard: Shard) -> bool:
@@ -364,8 +365,8 @@ class FollowStore:
         """A store time T such that every action committed before T is marked relayed, and no commit stamped before T
         can still appear. A tick carries it (rule 10). The minimum over the shards.
 
-        If everything is relayed, each call moves it by at least a millisecond, even while the clock of a shard that was
-        once ahead has not caught up with it.
+        If everything is relayed, each call moves it by at least a millisecond, even while a shard's clock is behind its
+        own stamps because it was ahead once.
         """
         return min(self._all.on_all(lambda shard: shard.settled_ms()))
 
@@ -379,12 +380,12 @@ class FollowStore:
         pins: Sequence[PinSaved] = (),
         deletions: Sequence[PinDeleted] = (),
     ) -> None:
-        """Writes the indexes; durable when it returns. A shard writes few rows in one transaction, or many in several.
+        """Writes the indexes; durable when it returns. A shard writes a few rows in one transaction, many in several.
 
         An edge is upserted into its followee's follower index, unless the row there is newer; ended edges stay as rows.
         A pin is upserted into the indexes of its owner and its board; the latest saved_ms wins, and a deletion stays
-        marked. A deletion marks its pin in both, even if the pin is not there yet, and takes it from the order of its
-        board in the transaction that marks it there.
+        marked. A deletion marks its pin in both, even if the pin is not there yet. The transaction that marks it in the
+        index of its board also takes it out of the board's order.
 
         Raises:
             FollowStoreUnavailableError: some may be written; write all again.
@@ -415,8 +416,8 @@ class FollowStore:
         """A page of the follower indexes of several followees, in the order (followee, follower), after a given
         place.
 
-        By key set, never by offset. tombstones: with ended edges; otherwise only active ones. Fewer than `limit`
-        (1..MAX_PAGE) means the end. `followees` are at most MAX_PAGE, all different.
+        Pages go by key, never by offset. tombstones: whether ended edges are included. Fewer than `limit` (1..MAX_PAGE)
+        means the end. `followees` are at most MAX_PAGE, all different.
         """
         _check_page(limit)
         named = _places(followees)
@@ -486,8 +487,8 @@ class FollowStore:
         return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
-        """Of the edges of these (follower, followee) pairs, those whose latest action committed at or after a time,
-        active or ended.
+        """The edges of those (follower, followee) pairs whose latest action committed at or after a time, active or
+        ended.
         """
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 
@@ -507,16 +508,16 @@ class FollowStore:
         return {named[place]: [_pin_state(row) for row in rows[place]] for place in named}
 
     def newest_pins_merged(self, wanted: Sequence[Merged], limit: int) -> list[list[PinState]]:
-        """For each of these the newest `limit` distinct pins of all its followees together, in feed order, without
+        """For each request, the newest `limit` distinct pins of all its followees together, in feed order, without
         deleted ones.
 
         For thousands of followees it costs about as much as the rows that it returns, not followees x limit. It takes a
-        few rounds, the same for all that is wanted: the first few pins of each followee, then more of those followees
-        that may have one among the newest. All that is returned is in memory at once, and twice as much meanwhile.
+        few rounds, shared by all requests: first a few pins of each followee, then more of those followees that may
+        have one among the newest. The whole result is in memory at once, and twice its size during the call.
         """
         _check_limit(limit)
         merges = [_Merge(each, limit) for each in wanted]
-        # What several of them want of the same followee is read once.
+        # If several requests want the same pins of a followee, these are read once.
         while places := {place: None for merge in merges for place in merge.places}:
             found = self._newest(places)
             for merge in merges:
@@ -597,8 +598,8 @@ class FollowStore:
     # -----------------------------------------------------------------------------------------------------------
 
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
-        """The next pins of a board from a start, as one statement sees them: up to `limit` that are placed, and up to
-        `limit` that are not placed, out of the next `look` lines; and where the `marked` pins are.
+        """Reads the next pins of a board from a start, and where the `marked` pins are, in one statement. It returns up
+        to `limit` pins that are placed, and up to `limit` of the next `look` lines whose pins are not placed.
         """
         return self._all.on(
             self._all.shard_of(board), lambda shard: shard.board_run(board, way, start, limit, look, marked)
@@ -611,14 +612,15 @@ class FollowStore:
         return self._all.on(self._all.shard_of(board), lambda shard: shard.board_pins(board, keys))
 
     def arrange(self, board: int, named: Sequence[PinState], decide: Arrange[Result], *, synced: bool = True) -> Result:
-        """Changes the places of pins of a board in one transaction, durable when this returns: decides on what it
-        reads, and writes that. Transactions on one board take effect one after the other.
+        """Changes the places of pins of a board in one transaction, durable when this returns. `decide` gets the
+        board's rows as the transaction sees them, and says what is written. Transactions on one board take effect one
+        after the other.
 
-        named: records of pins of the board. A line of theirs that is missing, as its handler is behind, is entered
-            first.
-        synced: if not, a store in a file leaves it to the next synced transaction, or to `sync_arranged`, to make it
-            outlive the machine. A machine that fails before may undo it, and all later ones that were not synced. The
-            process may die at any time.
+        named: records of pins of the board. If a line of one is still missing, because its handler is behind, it is
+            entered first.
+        synced: if False, a store in a file is durable only against the death of its process. The change survives a
+            failure of the machine once a later transaction is synced, or `sync_arranged` has returned. A machine that
+            fails before may undo it, together with all later changes that were not synced.
         """
         lines: list[PinIndexRow] = [
             (_BOARD, board, each.pin.created_ms, each.pin.pin, each.pin.owner, board, each.saved_ms, None)
@@ -627,7 +629,7 @@ class FollowStore:
         return self._all.on(self._all.shard_of(board), lambda shard: shard.arrange(board, lines, decide, synced=synced))
 
     def sync_arranged(self, board: int) -> None:
-        """When this returns, changes of a board that were made without a sync survive a loss of power."""
+        """Makes the changes of a board that were made without a sync durable: they survive a loss of power."""
         self._all.on(self._all.shard_of(board), lambda shard: shard.sync_arranged())
 
     # Verify, operate
@@ -659,10 +661,11 @@ class FollowStore:
         """Compares each row with what other rows say of the same edge or pin, some thousand rows at a time.
 
         The store keeps an edge with its follower and with its followee, and a pin by itself, with its owner and with
-        its board. Of two such rows the later one is right, and the other is written again; write: False only counts.
-        Afterwards they agree, even if a shard was brought back from an older copy. What a lost shard alone knew stays
-        lost. Rows of actions that are not expanded yet are counted too; to write them early changes nothing. Memory is
-        bounded by a page.
+        its board. Of two such rows the later one is right, and the other is written again. Afterwards they agree, even
+        if a shard was brought back from an older copy. What only a lost shard knew stays lost. Rows of actions that are
+        not expanded yet are counted too; writing them early does no harm. Memory is bounded by a page.
+
+        write: False only counts.
 
         Raises:
             FollowStoreUnavailableError: some may be written; begin again.
@@ -671,9 +674,11 @@ class FollowStore:
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         """Drops rows that are older than the window and not needed any more: ended edges (by their timestamp) and
-        deleted pins in the indexes, relayed outbox rows, idempotency keys and the times of refills; at most `limit`
-        rows a call, where an outbox row counts as the actions in it, and the last is dropped whole. Returns how many,
-        at least `limit` if there may be more. The own records of edges and deleted pins stay.
+        deleted pins in the indexes, relayed outbox rows, idempotency keys and the times of refills. The own records of
+        edges and deleted pins stay.
+
+        It drops about `limit` rows at most: an outbox row counts as the actions in it, and the last one is dropped
+        whole. Returns how many were dropped, at least `limit` if there may be more.
         """
         gone = 0
         for number in self._all.in_turns():
@@ -682,13 +687,13 @@ class FollowStore:
         return gone
 
     def bring_back(self, to_ms: int) -> dict[int, int]:
-        """Lets the time of shards continue from `to_ms`, if it is ahead of that, because a clock was ahead; returns by
-        how much each was. The caller knows that `to_ms` is right, and that no process records meanwhile.
+        """Sets the time of shards back to `to_ms` if it is ahead of that, because a clock was ahead. Returns by how
+        many ms each shard was ahead. The caller knows that `to_ms` is right, and that no process records meanwhile.
 
         The clocks of followers, edges and pins keep the times that were stamped. So later actions on an edge still win
-        over earlier ones (rule 2), and windows that reach into the past include all of it. Times that would make the
-        store forget, or wait, count as `to_ms` from now on: those of outbox rows and of idempotency keys. Refills that
-        were asked for or done later are forgotten, so that they are done again.
+        over earlier ones (rule 2), and windows that reach into the past include all of it. Later times of outbox rows
+        and of idempotency keys become `to_ms`, because with them the store would forget, or wait. Refills that were
+        asked for or done later are forgotten, so that they are done again.
 
         Raises:
             FollowStoreUnavailableError: some shards were brought back; do it again.
@@ -730,7 +735,7 @@ def _home_id(action: Action | RecordedAction) -> int:
 
 
 class _Elsewhere:
-    """The records on other shards than an action's own, as far as a batch needs them."""
+    """What a batch needs to know from shards other than those of its actions' own records."""
 
     def __init__(self) -> None:
         self.now_ms = MAX_ID
@@ -739,7 +744,7 @@ class _Elsewhere:
         self.answers: dict[str, bytes] = {}
 
     def answer(self, item: ShardRequest) -> Answer | None:
-        """The first answer under the item's key, a refusal where the key is another action's, or None."""
+        """The answer that is stored under the item's key; a refusal if the key belongs to another action; else None."""
         key = item.key
         assert key is not None
         if self.fingerprints.get(key, item.fingerprint) != item.fingerprint:
@@ -751,8 +756,8 @@ class _Elsewhere:
 def _decided(
     routed: Iterable[tuple[int, ShardRequest]], stored: _Elsewhere, answers: dict[int, Answer]
 ) -> Iterator[tuple[int, ShardRequest]]:
-    """Once the claims are made: the items that are still to be recorded. Refusals are passed on only if a key must keep
-    them.
+    """Yields the items that are still to be recorded, once the claims are made. A refused item without a key is
+    answered here; one with a key is passed on, so that the refusal is kept under the key.
     """
     for home, item in routed:
         action, key = item.action, item.key
@@ -791,7 +796,7 @@ def _record(
 
 
 def _carrying(trace: Context | None, decided: tuple[Changes, _Decided]) -> tuple[Changes, _Decided]:
-    """The changes that were decided, with the context of a trace in each action of their outbox."""
+    """The same changes, with the context of a trace in each action for the outbox."""
     if trace is None:
         return decided
     changes, result = decided
@@ -799,8 +804,9 @@ def _carrying(trace: Context | None, decided: tuple[Changes, _Decided]) -> tuple
 
 
 def _index(shard: Shard, followers: list[FollowerRow], pins: list[PinIndexRow]) -> None:
-    """Writes the rows in the order of the indexes. A page of an index is then written in one transaction, or in two,
-    however many there are; and people who record or drop pins meanwhile wait for a part of the rows, not for all.
+    """Writes the rows in the order of the indexes, some in each transaction. In this order a page of an index is
+    written by one transaction, or by two, however many there are. Users who record or drop pins meanwhile wait for some
+    of the rows, not for all.
     """
     for key in _INDEX_ORDER:
         followers.sort(key=key)
@@ -828,10 +834,10 @@ def _claim(shard: Shard, claims: Claims) -> Claims:
 _USER: Final = KIND_CODES["user"]
 _BOARD: Final = KIND_CODES["board"]
 _MARKED_AT_ONCE: Final = 10_000
-"""How many rows of the outbox one transaction marks: who records waits no longer for it."""
+"""The most rows of the outbox that one transaction marks: a transaction that records waits no longer than that."""
 _INDEX_ORDER: Final = (itemgetter(2), itemgetter(1), itemgetter(0))
-"""How rows of an index are sorted: by one number after the other, the last one first. That takes half of the time that
-sorting by all of them at once does.
+"""Rows of an index are sorted by one number of their key at a time, the last number first. This takes half as long as
+sorting by all numbers at once.
 """
 _FIRST_CHUNK: Final = 3
 
@@ -867,14 +873,14 @@ def _from_newest(followee: Followee, limit: int, created_from_ms: int = 0) -> Ne
 
 
 class _Merge:
-    """Finds the newest distinct pins of several followees together. places: where to read next; none: `newest` has
-    them, in feed order.
+    """Finds the newest distinct pins of several followees together. places: where to read next; if there are none,
+    `newest` is complete, in feed order.
     """
 
     def __init__(self, wanted: Merged, limit: int) -> None:
         self.newest: list[PinRow] = []
         followees = dict.fromkeys(wanted.followees)
-        # A few of each at first, then more of those that may still have one among the newest.
+        # First a few pins of each followee, then more of those that may still have one among the newest.
         self._chunk = min(limit, max(_FIRST_CHUNK, 2 * limit // max(1, len(followees))))
         self._limit = limit
         self.places = [_from_newest(followee, self._chunk, wanted.created_from_ms) for followee in followees]
@@ -888,7 +894,7 @@ class _Merge:
             for row in found[place]:
                 pins[row[0]] = row
         newest = sorted(pins.values(), key=itemgetter(0))
-        newest.sort(key=itemgetter(3), reverse=True)  # it keeps the order of what is equal
+        newest.sort(key=itemgetter(3), reverse=True)  # stable: pins of equal times stay in order
         self.newest = newest[: self._limit]
         last = self.newest[-1] if len(self.newest) == self._limit else None
         chunk, self._chunk = self._chunk, min(self._limit, 4 * self._chunk)

@@ -1,4 +1,4 @@
-"""What a database of the follow store must be: a shard of its number, with the tables of this program's version."""
+"""Checks of a database of the follow store: it must be the right shard, with the tables of this program's version."""
 
 import importlib.resources
 from functools import cache
@@ -36,8 +36,8 @@ def refuse_version(where: object, version: int, database: Database) -> None:
 
 
 def refuse_shard(where: object, found: tuple[int, ...] | None, mine: tuple[int, int]) -> None:
-    """Raises WrongStoreError unless a database is the (shard, of how many) that it was opened as: a store
-    that opened them in another order would find nothing.
+    """Raises WrongStoreError unless a database is the shard that it was opened as: a store that opened its shards in
+    another order would find nothing. found, mine: the number of a shard, and how many there are.
     """
     if found != mine:
         raise WrongStoreError(f"{where}: it is {_shard(found)}, and was opened as {_shard(mine)}")

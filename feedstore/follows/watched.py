@@ -1,6 +1,6 @@
 """The shards of a store: which of them a row is on, what the clock of each shows, and whether it is away.
 
-Nothing here is stored. What is known is this process's own, from its own calls.
+Nothing here is stored: a process knows only what its own calls have told it.
 """
 
 import itertools
@@ -24,17 +24,17 @@ from feedstore.metering import UNCOUNTED, Meter
 _log = structlog.get_logger()
 
 LOOK_EVERY_S: Final = 1.0
-"""How often a shard is asked for its time, at most."""
+"""A shard is asked for its time in the background at most once in this time."""
 
 AWAY_AFTER: Final = 3
-"""How many calls in a row fail before a shard counts as away."""
+"""A shard counts as away after this many failed calls in a row."""
 
 FORGOTTEN_S: Final = 60.0
-"""A shard that did not fail for so long is called again, whatever was before: who calls finds out."""
+"""A shard that has not failed for this long is called again, even if it counted as away."""
 
 DRIFT: Final = 0.001
-"""How much faster or slower than a shard's clock this machine's may go. Clocks that are kept in time stay within half
-of it.
+"""How much faster or slower than a shard's clock this machine's clock may run. Clocks that are kept in time stay within
+half of it.
 """
 
 _MIX_1: Final = 0xBF58476D1CE4E5B9
@@ -52,8 +52,8 @@ def boot_s() -> float:
 
 
 def mix(value: int) -> int:
-    """The finaliser of SplitMix64: ids that are strided, or carry a shard of their own, still spread evenly. Records
-    are where this says: it never changes.
+    """Mixes the bits of an id with the finaliser of SplitMix64, so that ids with a stride, or with a shard of their own
+    in them, still spread evenly. It never changes, because it decides where records are.
     """
     value = ((value ^ (value >> 30)) * _MIX_1) & _64_BITS
     value = ((value ^ (value >> 27)) * _MIX_2) & _64_BITS
@@ -71,8 +71,8 @@ class _Heard(NamedTuple):
 class Watched:
     """A shard, and what is known of it. Thread-safe.
 
-    background: how it is looked at while its callers continue. None: asking it costs nothing, so it is asked always.
-    clock: as `boot_s`.
+    background: begins a look at it while its callers continue. None if asking it costs nothing: it is always asked.
+    clock: monotonic seconds that also count while the machine is suspended.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Watched:
         self._look_again_s = -math.inf
 
     def call(self, call: Callable[[Shard, _Work], _Result], work: _Work) -> _Result:
-        """Does a call of this shard.
+        """Calls this shard.
 
         Raises:
             FollowStoreUnavailableError: at once if the shard is known to be away.
@@ -120,7 +120,7 @@ class Watched:
     def refuse_away(self) -> None:
         """Raises FollowStoreUnavailableError if the shard failed so often that it counts as away.
 
-        No caller waits for its time-outs then. It is looked at in the background, and is back once it has answered.
+        So no caller waits for its time-outs. It is looked at in the background, and is back once it has answered.
         """
         if self._looks is None or self._failures < AWAY_AFTER or self._clock() - self._failed_s > FORGOTTEN_S:
             return
@@ -143,7 +143,7 @@ class Watched:
         now_s = self._clock()
         least_ms = (now_s - heard.answered_s) * (1 - DRIFT) * 1_000
         most_ms = (now_s - heard.asked_s) * (1 + DRIFT) * 1_000
-        # Its clock shows whole ms: it was up to one further than it showed.
+        # Its clock shows whole ms, so the time was up to one ms later than it showed.
         return heard.shard_ms + math.floor(least_ms), heard.shard_ms + 1 + math.ceil(most_ms)
 
     def _look_soon(self, looks: BackgroundLook) -> None:
@@ -161,7 +161,7 @@ class Watched:
         _log.warning("shard.not_looked_at", shard=self._number, error=error)
 
     def look(self) -> bool:
-        """Asks the shard for its time, and notes it; whether it answered."""
+        """Asks the shard for its time, and notes it. Returns whether it answered."""
         asked_s = self._clock()
         try:
             shard_ms = self.shard.now_ms()
@@ -194,7 +194,9 @@ class Shards:
     """The shards of a store. Thread-safe.
 
     executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with the
-        shards. background, clock: as `Watched`.
+        shards.
+    background: begins a look at a shard while its callers continue. None if asking a shard costs nothing.
+    clock: monotonic seconds that also count while the machine is suspended.
     """
 
     def __init__(
@@ -219,7 +221,7 @@ class Shards:
         return self.shard_of(crc32(key.encode()))
 
     def by_shard(self, values: Iterable[_Value], id_of: Callable[[_Value], int]) -> dict[int, list[_Value]]:
-        """The values by the shards of their ids; shards without any are left out."""
+        """Groups values by the shards of their ids. Shards without any are left out."""
         if len(self._watched) == 1:
             mine = list(values)
             return {0: mine} if mine else {}
@@ -233,8 +235,8 @@ class Shards:
         return self._watched[number].call(lambda shard, _: call(shard), None)
 
     def on_each(self, work: Mapping[int, _Work], call: Callable[[Shard, _Work], _Result]) -> dict[int, _Result]:
-        """Calls each shard that has work. If one fails, the others have been called or not; if one is known to be away,
-        none is called.
+        """Calls each shard that has work. If one fails, the others may have been called or not. If one is known to be
+        away, none is called.
         """
         for number in work:
             self._watched[number].refuse_away()
@@ -253,12 +255,14 @@ class Shards:
         return list(self.on_each(every, lambda shard, _: call(shard)).values())
 
     def in_turns(self) -> list[int]:
-        """All shards, beginning with another one at each call."""
+        """The numbers of all shards, beginning with another one at each call."""
         first = next(self._turns) % len(self._watched)
         return [*range(first, len(self._watched)), *range(first)]
 
     def between(self) -> list[tuple[int, int]]:
-        """As `Watched.between`, of the shards that were heard; if none was, each is asked first."""
+        """The earliest and the latest time that the clock of each shard may show now, without those that never
+        answered. If none ever has, each is asked first.
+        """
         bounds = self._bounds()
         if not bounds:
             for watched in self._watched:
@@ -270,7 +274,7 @@ class Shards:
         return [each for each in (watched.between() for watched in self._watched) if each is not None]
 
     def close(self) -> None:
-        # Later callers are told by a shard that the store was closed.
+        # The shards themselves tell later callers that the store was closed.
         executor, self._executor = self._executor, None
         for watched in self._watched:
             watched.shard.close()

@@ -7,7 +7,7 @@ A read asks the preferred cluster, and another one if that one fails or is slow.
   answer.
 - `attempts`: one read of one cluster, in the caller's thread or on a thread of its own.
 - `health`: what all reads share: which clusters to ask, in which order and how soon.
-- `breaker`, `hedging`: the parts of that, which are pure: time is an argument. A cluster that fails again and again is
+- `breaker`, `hedging`: the pure parts of `health`: time is an argument. A cluster that fails again and again is
   left alone; a hedge is sent after the p95 of recent reads, and only a few in a hundred reads.
 - `watermarks`: looks how far each cluster is, once a second.
 """

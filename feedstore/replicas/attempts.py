@@ -89,7 +89,7 @@ class InPlace:
 class OnThreads:
     """On threads of their own, so that a read that hangs does not block others: for a cluster across a network.
 
-    at_most: so many reads run at once, abandoned ones included. They end by their deadlines.
+    at_most: the most reads that run at once, including abandoned ones, which run until their deadlines.
     """
 
     def __init__(self, name: str, at_most: int) -> None:
@@ -118,7 +118,7 @@ class OnThreads:
         return True
 
     def close(self) -> None:
-        """Nothing new is begun. What is under way ends by itself."""
+        """Begins nothing new. What is under way ends by itself."""
         with self._lock:
             if self._closed:
                 return
@@ -130,5 +130,5 @@ class OnThreads:
         while (attempt := self._work.get()) is not None:
             attempt.run()
             with self._lock:
-                self._under_way -= 1  # before anybody hears of it, who might begin the next one
+                self._under_way -= 1  # before a caller hears of it and begins the next one
             attempt.tell()

@@ -3,7 +3,7 @@
 from typing import Literal
 
 FAILURES = 5
-"""So many failures in a row open it."""
+"""After this many failures in a row it opens."""
 OPEN_S, OPEN_S_MAX = 1.0, 30.0
 """How long it stays open; doubled by each probe that is not answered."""
 
@@ -14,7 +14,7 @@ class Breaker:
     """One cluster's. Time is an argument; not thread-safe.
 
     *Closed*: reads go to the cluster. *Open*: they go elsewhere. *Half-open*: one read, a probe, is on its way to the
-    cluster; what becomes of it decides.
+    cluster; its outcome decides.
     """
 
     def __init__(self) -> None:

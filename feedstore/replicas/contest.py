@@ -1,7 +1,7 @@
 """The same question to several clusters: the first that answers counts.
 
-The preferred cluster is asked; another one at once if that raises, or after a short wait if it says nothing (a
-*hedge*). `health` says which cluster is asked, and when; here it is asked.
+The preferred cluster is asked. If it raises, another one is asked at once; if it says nothing, another one is asked
+after a short wait (a *hedge*). `health` says which cluster to ask, and when; this module asks it.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Contest:
-    """Thread-safe. What its reads tell of the clusters is in `health`, whatever they ask for.
+    """Asks several clusters the same question. Thread-safe. `health` is what all its reads have shown of the clusters.
 
     reads: how each cluster is read, in the order of preference. within_s: how long a question without a deadline may
     take. clock: the clock of deadlines, in s. unavailable, late: what is raised if no cluster answered, or none in
@@ -52,9 +52,10 @@ class Contest:
     ) -> tuple[str, T]:
         """The name of the cluster that answered first, and its answer.
 
-        ask: asks the cluster of a name, until a time of the clock at most. A `NotNowError` of it means that the cluster
-        failed, and another one is asked; any other error is raised. It may run on several threads at once, and longer
-        than this call. failed: a cluster that has already failed, and how.
+        ask: asks the cluster of a name, until a time of the clock at most. If it raises `NotNowError`, the cluster has
+            failed, and another one is asked; any other error is passed on. It may run on several threads at once, and
+            longer than this call.
+        failed: a cluster that has already failed, and how.
 
         Raises `late` or `unavailable`, with what every cluster said.
         """
@@ -96,8 +97,8 @@ class _Begin(Protocol[T]):
 
 
 class _Question(Generic[T]):
-    """The attempts of one question. span: of the cluster of a name, and why it is asked. failures: why attempts failed.
-    is_late: the time was up.
+    """The attempts of one question. span: begins a span, for the name of a cluster and why it is asked. failures: why
+    attempts failed. is_late: the time was up.
     """
 
     def __init__(

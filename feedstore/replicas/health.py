@@ -1,4 +1,4 @@
-"""What is known of the clusters, from all reads: which of them a read asks, in which order and how soon. Asks none."""
+"""What all reads have shown of the clusters: which of them a read asks, in which order and how soon. It asks none."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,9 @@ from feedstore.replicas.breaker import Breaker, State
 from feedstore.replicas.hedging import HEDGE_S_MAX, Budget, Latency, hedge_after_s
 
 LAGGING_MS, CAUGHT_UP_MS = 30_000, 5_000
-"""A cluster lags if its watermark is so much older than the newest, until it is only so much older."""
+"""A cluster lags if its watermark is more than the first of these older than the newest one. It has caught up once the
+difference is at most the second.
+"""
 
 _LOOK_AGAIN: Final = 16
 
@@ -85,12 +87,12 @@ class ReplicaHealth:
         self._all_closed = True
         self.candidates: Sequence[Candidate] = ()
         """All clusters, in the order in which a read would ask them now. First those that are well, then those that
-        lag, then those whose breaker is open: an old page is better than none, and a cluster that failed a moment ago
-        better than none. Each by preference.
+        lag, then those whose breaker is open: an old page is better than none, and so is a cluster that failed a moment
+        ago. Within each of the three, by preference.
         """
         self.quiet: str | None = None
-        """The cluster that a read would ask. It is set while that cluster is well and no cluster needs a probe: then
-        nothing need be noted of a read that succeeds.
+        """The cluster that a read would ask, while that cluster is well and no cluster needs a probe; else None.
+        Nothing need be noted of a read of it that succeeds.
         """
         self._decide()
 
@@ -125,7 +127,7 @@ class ReplicaHealth:
             self._hedges += hedge
             self._failovers += not hedge
 
-    # What became of it
+    # The outcome of reads
     # -----------------------------------------------------------------------------------------------------------
 
     def ended(self, attempt: Attempt[Any]) -> None:
@@ -151,7 +153,7 @@ class ReplicaHealth:
                 self._decide()
 
     def abandon(self, attempts: Sequence[Attempt[Any]]) -> None:
-        """Counts attempts as failures that are still running after another cluster has answered."""
+        """Counts attempts that are still running after another cluster has answered: they are failures."""
         if not attempts:
             return
         with self._lock:
@@ -173,11 +175,11 @@ class ReplicaHealth:
             self._decide()
 
     def _is_quiet(self, name: str) -> bool:
-        """Whether it is well, and its last read succeeded: as long as it answers, nothing need be noted."""
+        """Whether a cluster is well, and its last read succeeded: as long as it answers, nothing need be noted."""
         return name not in self._lagging and self._breakers[name].is_quiet
 
     def _decide(self) -> None:
-        """Under the lock, after every change."""
+        """Decides which clusters are asked, in which order. Called under the lock, after every change."""
         rank = {name: (breaker.state != "closed", name in self._lagging) for name, breaker in self._breakers.items()}
         self.candidates = tuple(
             Candidate(name, is_well=rank[name] == (False, False)) for name in sorted(rank, key=rank.__getitem__)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 HEDGE_S_MIN, HEDGE_S_MAX = 0.001, 0.050
 """A hedge is sent after the recent p95 of the healthier cluster, within these bounds."""
 SHARE = 0.03
-"""Early hedges, as a share of the reads in the long run."""
+"""The share of reads that get an early hedge in the long run."""
 SAVED_MAX = 50.0
 """How many early hedges may be sent in a burst, after a quiet time."""
 WINDOW = 256
@@ -74,7 +74,7 @@ class Pace:
         self.due_s = now_s + self._hedge_after_s
 
     def is_early(self, now_s: float) -> bool:
-        """Whether a hedge sent now must be paid for."""
+        """Whether a hedge that is sent now is early: it spends budget."""
         return now_s < self._latest_s + HEDGE_S_MAX
 
     def put_off(self) -> None:

@@ -51,7 +51,7 @@ class Replicas:
 
     sources: in the order of preference. clock_ms: the clock of the watermarks. within_s: how long a read without a
     deadline may take. clock: the clock of deadlines, in s; `time.monotonic` if a cluster is across a network, because
-    its sockets use that. tracer: gets what is read of each cluster.
+    its sockets use that. tracer: gets a span of each cluster that is asked.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Replicas:
         replica = None if name is None else self._in_place.get(name)
         if replica is None:
             return self._from_any(table, row, after, limit, deadline_s)
-        # From before the read: a later watermark may count entries that landed after the row was read.
+        # Taken before the read: a later watermark may count entries that landed after the row was read.
         watermark_ms = self._watermarks[replica.name]
         try:
             return Answer(replica.tables[table].read(row, after, limit), replica.name, self._behind_ms(watermark_ms))
@@ -153,7 +153,7 @@ class Replicas:
 
 
 class TracedReplicas(Replicas):
-    """Its reads are traced. Apart from the others, so that a page costs nothing if traces are off."""
+    """`Replicas` whose reads are traced. It is a class of its own, so that a page costs nothing if traces are off."""
 
     def read(self, table: str, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> Answer:
         with self._tracer.trace(f"read {table}", {"db.operation.name": "read", "db.collection.name": table}) as span:

@@ -15,7 +15,7 @@ EVERY_S = 1.0
 
 
 class Named(Protocol):
-    """The watermark of a cluster, as it is looked at. name: the cluster's."""
+    """Something whose watermark is looked at. name: of its cluster."""
 
     @property
     def name(self) -> str: ...
@@ -33,7 +33,8 @@ class Watermarks(Generic[N]):
     If a cluster cannot be asked, its last answer still holds: it only grows older. If it is damaged, its watermark is
     unknown.
 
-    look: the watermark of a cluster, None if it is unknown. Raises DamagedError; NotNowError if it cannot be asked.
+    look: reads the watermark of a cluster, None if it is unknown. Raises DamagedError; NotNowError if it cannot be
+        asked.
     clock: monotonic, in s.
     """
 

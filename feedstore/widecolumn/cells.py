@@ -8,6 +8,6 @@ if TYPE_CHECKING:
 
 
 def lines(keys: "NDArray[np.uint8]") -> list[bytes]:
-    """The lines of a two-dimensional array of bytes, each as one."""
+    """The lines of a two-dimensional array of bytes, each as one `bytes`."""
     found: list[bytes] = keys.view(f"V{keys.shape[1]}").ravel().tolist()
     return found

@@ -24,7 +24,7 @@ MAX_TIMESTAMP = 2**63 - 2
 
 def check_batch(table: Table, batch: Sequence[Mutation]) -> None:
     """Raises RefusedError unless the table can hold every cell of the batch."""
-    # All products at once: those of real actions are small, and each check costs more than what it looks at.
+    # All products are checked at once: those of real actions are small, and a check costs more than what it looks at.
     cells = []
     for mutation in batch:
         match mutation:
@@ -88,8 +88,10 @@ def _check_cells(table: Table, mutation: PutCells | DeleteCells) -> None:
 
 
 def _check_array(table: Table, field: str, values: object, dtype: str, width: int | None) -> int:
-    """How many there are. width: of each, in bytes; None: they are numbers."""
-    import numpy as np  # noqa: PLC0415  # who made the mutation has loaded it; what only reads does not
+    """The length of an array. Raises RefusedError if it is not one as the port wants it. width: the bytes of each item;
+    None if the items are numbers.
+    """
+    import numpy as np  # noqa: PLC0415  # the maker of the mutation has loaded it; a reader does not
 
     if type(values) is not np.ndarray:
         raise RefusedError(f"{table.name}: {field}: expected an array of numpy, got {type(values).__name__}")

@@ -1,4 +1,4 @@
-"""A table whose calls are counted: how long they took, and what became of those that failed."""
+"""A table whose calls are counted: how long each took, and how each failed call failed."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -17,14 +17,14 @@ from feedstore.widecolumn.port import (
 
 
 class Metered:
-    """store: the table. cluster: whose it is. clock: monotonic seconds."""
+    """Counts the calls of a table. store: the table. cluster: the name of its cluster. clock: monotonic seconds."""
 
     def __init__(self, store: WideColumnStore, cluster: str, meter: Meter, clock: Callable[[], float]) -> None:
         self._store = store
         self._cluster = cluster
         self._meter = meter
         self._clock = clock
-        # From the beginning: the first of a kind is an increase, too.
+        # Every series begins at 0, so that the first failure of a kind is an increase, too.
         _, calls, reasons = metrics.FAILURES.labels
         for call in calls.values:
             for reason in reasons.values:
@@ -51,7 +51,7 @@ class Metered:
             return self._store.masks(row, columns)
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
-        """A scan is as long as its reader takes: it is not counted."""
+        """Not counted: a scan takes as long as its reader does."""
         return self._store.scan(start, stop)
 
     def sweep(self, now_ms: int) -> Sweep | None:

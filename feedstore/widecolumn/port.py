@@ -74,9 +74,9 @@ class PutCells(NamedTuple):
     """Writes single cells, given as three arrays of one length: cell i is in `rows[i]` and `columns[i]` at
     `timestamps[i]`. For many rows with few columns each, where objects for each cell would cost more than the cell.
 
-    All are C-contiguous and in the byte order of this machine. In any order; a cell that is there twice is written
-    once. The cells of one row at one timestamp are written together or not at all. The arrays must not change before
-    `apply` has returned.
+    All arrays are C-contiguous and in the byte order of this machine. The cells may come in any order; a cell that is
+    given twice is written once. The cells of one row at one timestamp are written together or not at all. The arrays
+    must not change before `apply` has returned.
 
     rows: uint8, (cells, Table.row_bytes). columns: uint8, (cells, Table.column_bytes). timestamps: int64, (cells,), ms.
     """
@@ -108,7 +108,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True)
 class Trim:
-    """How long a trim leaves a row: its first `keep` visible columns.
+    """What a trim leaves of a row: its first `keep` visible columns.
 
     cap: how many of them a reader may ask for. slack: how many more are kept, so that a row that loses some still has
         `cap`.
@@ -134,7 +134,7 @@ class Table:
 
     name: names it within its cluster.
     row_bytes, column_bytes: the length of all its row keys, and of all its columns, 1..64 each.
-    trim: how long its rows may stay; None: of any length.
+    trim: how its rows are trimmed; None: they may be of any length.
     purge_window_ms: a delete marker may be dropped once its timestamp is more than this far in the past (HBase's
         `hbase.hstore.time.to.purge.deletes`).
     """
@@ -195,11 +195,11 @@ class WideColumnStore(Protocol):
         """The visible columns of a row that sort strictly after `after` (None: from the first), in order, at most
         `limit`.
 
-        One round trip, and its cost does not depend on how many visible columns lie before `after`. What was removed
-        there may cost as much as if it were read, until it is compacted away. A row that was never written is an empty
-        row. `limit` is 1..MAX_LIMIT, else RefusedError.
+        One round trip, and its cost does not depend on how many visible columns are before `after`. Removed columns
+        there may cost as much as if they were read, until they are compacted away. A row that was never written is an
+        empty row. `limit` is 1..MAX_LIMIT, else RefusedError.
 
-        deadline_s: of `time.monotonic`; a store on servers gives up when it passes. A store in files ignores it.
+        deadline_s: a time of `time.monotonic`. A store on servers gives up when it passes; a store in files ignores it.
 
         Raises:
             UnavailableError: ask another replica.
@@ -214,12 +214,12 @@ class WideColumnStore(Protocol):
 
     def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
         """`cells` of several rows, in their order. Each row is as it was at some moment after the call. A reader of
-        files that another process writes looks for what is new once, and not once for each row.
+        files that another process writes looks for what is new only once, not for each row.
         """
         ...
 
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
-        """Why columns are not visible: of these columns of a row, those that have a delete marker and show nothing, in
+        """Tells why columns of a row are not visible. Returns those that have a delete marker and are not visible, in
         column order, each with the largest timestamp of its markers.
 
         For diagnosis: it costs as much as reading the whole row with its markers. Expired markers that were dropped are

@@ -1,31 +1,31 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
 Thirteen kinds of rows, named by their first byte:
-- ticks: one cell for each pair of a partition of the topic that is written and one of the topic that ticks start in;
-  its timestamp is the settled time that has come through.
-- put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. What is
-  parked (since, id) does so until it is lifted. What is parked is in a row of its own, ordered by `since`; it may
-  become a hold, so a look reads it first, and sees one of them at least.
-- refills: the holds of unfollows that wait for the refills that they asked for, as above. They are apart because they
-  come in a stream, each before the one ahead of it has ended: they do not prolong each other.
+- ticks: one cell for each pair of a partition of the topic that is written to the cluster and a partition of the topic
+  that ticks start in. Its timestamp is the latest settled time that has come through this pair.
+- put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. A note of
+  what is parked (since, id) does so until it is lifted. These notes are in a row of their own, ordered by `since`. What
+  is parked may become a hold, so a look reads it first, and then sees at least one of the two.
+- refills: the holds of unfollows that wait for the refills that they asked for. They work as above, but are kept apart:
+  they come in a stream, each before the previous one has ended, and must not prolong each other.
 - fanouts: the holds of fanouts that are done in ranges of followers, each for the ranges that were published at once.
-  They are apart for the same reason.
-- bounds: a time before which all holds have passed, one before which no hold ends that is still to be noted, and the
-  rows of holds that there are. A hold is in the row of its kind and of the day on which it ends. It stays there when it
-  has passed, and goes with its row once no look reads that: HBase walks over every column that was removed, for days,
-  and over none that is there and sorts before what is read.
+  They are kept apart for the same reason.
+- bounds: two times, and which rows of holds there are. All holds that end before the first time have passed; no hold
+  that is still to be noted ends before the second. A hold is in the row of its kind and of the day on which it ends. A
+  hold that has passed stays there, and is removed with the whole row once no look reads that row: HBase walks over
+  every removed column for days, but not over columns that are there and sort before what is read.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
-- sent back: which actions were sent back to the expander because deliveries of them came too late, and a time: what was
-  read before it needs no sending back any more.
+- sent back: which actions were sent back to the expander because their deliveries came too late, each with a time. A
+  delivery that was read from the follow store before that time need not be sent back any more.
 - made: when the cluster was created again, if it was.
 - name: the name of the cluster.
 - applied: how far the messages of each partition of a topic are in this cluster, contiguously. A group may commit only
   what is noted here: a cluster that was put back from a copy then says that it is older than its group.
 - covered: positions like those of `applied`, as they were when the witnesses got their number: a table whose witnesses
   have that number has everything before them.
-- times: which rows of ticks, of holds, of bounds and of when it was made are in use: all of them have new ones after
-  the clock of the follow store was ahead. Versions of cells never go back, so the old ones are left.
-- witness: the number that every witness of the tables that are read must have reached.
+- times: the number of the rows of ticks, holds, bounds and `made` that are in use. If the clock of the follow store was
+  ahead, all of these get new rows: timestamps of cells never go back, so the old rows are left alone.
+- witness: the number that every witness must have reached, in all tables that are read.
 """
 
 import itertools
@@ -44,9 +44,9 @@ _HOLD = struct.Struct(">QQ")
 _PART = struct.Struct(">QII")
 _SENT_BACK = struct.Struct(">QQ")
 _TICKS, _PUT_OFF, _REFILLS, _FANOUTS, _MADE, _BOUNDS = b"t", b"h", b"r", b"d", b"m", b"b"
-"""The first bytes of rows of times."""
+"""The first bytes of rows that are replaced by new ones if times must go back (`_TIMES`)."""
 _HOLDS = (_PUT_OFF, _REFILLS, _FANOUTS)
-"""Those of holds, in the order of `_Held`."""
+"""The first bytes of rows of holds, in the order of `_Held`."""
 _TIMES = _ROW(b"e", 0)
 _NAME = _ROW(b"n", 0)
 _NAME_BYTES = 16
@@ -55,16 +55,17 @@ _COVERED = _ROW(b"f", 0)
 _POSITION = struct.Struct(">QQ")
 _WITNESS = _ROW(b"c", 0)
 _FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
-"""The rows of notes that are of use for a while only. Their columns begin with the time to which they belong."""
+"""The ranges of rows with notes that are dropped after a while. Their columns begin with the time of the note."""
 _DAY_MS = 86_400_000
 _DAYS = 2**32
-"""In the number of a row: that of its times, and that of its day, from 1. What is parked is in the row of day 0, with
-the holds that earlier versions noted.
+"""The number of a row is its day, from 1, times this, plus the number of the times in use. The row of day 0 has what is
+parked, and the holds that earlier versions noted.
 """
 _DAY_MAX = 10**6
 _PASSED, _CLOSED = (0, 0), (0, 1)
-"""The columns of bounds: before these times all holds have passed, and no hold ends that is still to be noted. A day on
-which holds of a kind end has a column of the kind, from 1, and the day.
+"""The columns of the two times in the row of bounds: before the first all holds have passed, before the second no hold
+ends that is still to be noted. Each row of holds has a column there as well: the number of its kind, from 1, and its
+day.
 """
 _PARKED = 2**63
 """A parked note has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
@@ -72,7 +73,9 @@ _READ_AT_ONCE = 1_000
 
 
 class Through(NamedTuple):
-    """The way of a settled time: one partition of the topic that is written, and one of the topic before it."""
+    """The way that a tick has taken: through one of the `partitions` of the topic that is written to the cluster, and
+    one of the `sources`, the partitions of the topic before it.
+    """
 
     partition: int
     partitions: int
@@ -85,9 +88,9 @@ def progress_table(purge_window_ms: int) -> Table:
 
 
 def settled_through(ticks: Sequence[Cell]) -> int | None:
-    """The settled time that has come through every partition; None while one of them has not been heard of.
+    """The settled time that has come through every partition; None while no tick has come through one of them.
 
-    Pure. Each cell is (partition, partitions, source, sources) at its settled time; where the number of partitions or
+    Pure. Each cell is (partition, partitions, source, sources) at its settled time. If the number of partitions or
     sources grew, the largest counts.
     """
     heard: dict[tuple[int, ...], int] = {_TICK.unpack(cell.column): cell.timestamp for cell in ticks}
@@ -99,8 +102,8 @@ def settled_through(ticks: Sequence[Cell]) -> int | None:
 
 
 class _Bounds(NamedTuple):
-    """All holds that end before `passed_ms` have passed; none that ends before `closed_ms` is noted any more. days: the
-    rows of holds, by kind and day.
+    """All holds that end before `passed_ms` have passed; no hold that ends before `closed_ms` is noted any more. days:
+    the rows of holds that there are, by kind and day.
     """
 
     passed_ms: int
@@ -109,8 +112,8 @@ class _Bounds(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The columns of holds that may not have passed: of what is put off, with at least the first that is parked; of
-    refills; of fanouts.
+    """The columns of holds that may not have passed, by kind. `put_off` also has the notes of what is parked, at least
+    the first.
     """
 
     put_off: list[bytes]
@@ -128,8 +131,8 @@ def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
     A hold is released once everything before its `until` has landed. If other work from before that `until` was itself
     put off, by a hold that ends later or because it is parked, then the first hold stays as long as the other: it may
     wait for that very work. No unfollow waits for the refill of another one, and no fanout for the ranges of another: a
-    stream of them would hold the watermark back for ever. What was dated again has a hold that waits for the refill, or
-    the ranges, of its new date.
+    stream of them would hold the watermark back for ever. An action that was dated again has a hold that waits for the
+    refill, or the ranges, of its new date.
     """
     standing: list[set[tuple[int, int]]] = [set() for _ in held]
     least_put_off = least = settled + 1
@@ -146,15 +149,19 @@ def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
 
 
 def _times(column: bytes) -> tuple[int, int]:
-    """The (until, since) of a hold or of what is parked, which waits for no tick."""
+    """The (until, since) of a hold, or of what is parked: its `until` is later than any tick."""
     until, since = _HOLD.unpack(column)
     return until, since if until < _PARKED else until - _PARKED
 
 
 class State(NamedTuple):
-    """watermark: None if it is unknown. settled: what the ticks alone would say. heard: the newest tick that has
-    come through each place, those of earlier numbers of partitions included. put_off, refills, fanouts, parked: the
-    `since` of each hold that keeps the watermark back, in no order; of what is parked those of one look.
+    """How far a cluster is, and what keeps it back.
+
+    watermark: None if it is unknown.
+    settled: the watermark as it would be without holds and without what is parked.
+    heard: the newest tick that has come through each way, including those of earlier numbers of partitions.
+    put_off, refills, fanouts, parked: the `since` of each action that keeps the watermark back, in no order. `parked`
+        may lack some: it has those that one look has read, which are the oldest.
     """
 
     watermark: int | None
@@ -184,14 +191,14 @@ class Progress:
 
     def watermark(self) -> int | None:
         """The cluster's watermark; None if nothing is known of it yet. Raises UnavailableError."""
-        self._times = None  # readers run while they change
-        # What was put off is read after the ticks: it is written before a tick that could pass it.
+        self._times = None  # looked up again: readers run while it changes
+        # Holds are read after the ticks: a hold is written before any tick that could pass it.
         settled = settled_through(self._store.cells(self._row(_TICKS)))
         return None if settled is None else _watermark(settled, self._held())
 
     def landed_before(self, settled_ms: int) -> int:
-        """The watermark as it would be if a tick had come through everything. The caller has looked at the queue, and
-        knows that nothing from before a settled time is on its way. Raises UnavailableError.
+        """The watermark as it would be if a tick of a settled time had come through everything. The caller has looked
+        at the queue, and knows that nothing from before that time is on its way. Raises UnavailableError.
         """
         return _watermark(settled_ms, self._held())
 
@@ -205,7 +212,7 @@ class Progress:
         return State(watermark, settled, heard, *_by_kind(settled or 0, held))
 
     def advance(self, settled: Mapping[Through, int]) -> None:
-        """Notes the settled times that have come through some partitions, and the holds that all ticks have passed."""
+        """Notes the settled times that have come through some partitions, and until when all holds have passed."""
         row = self._row(_TICKS)
         self._store.apply([Put([(row, ms)], [_TICK.pack(*through)]) for through, ms in settled.items()])
         slowest = settled_through(self._store.cells(row))
@@ -215,28 +222,31 @@ class Progress:
         held = self._held(bounds)
         if not any(held):
             return
-        # What is noted from now on ends after a bound that was read before the holds: none has been overlooked.
+        # The bound was read before the holds: a hold that was noted since ends after it, so none is overlooked.
         ends = (until for holds in _standing(slowest, held) for until, _ in holds)
         noted = {_PASSED: min(bounds.closed_ms, *ends, slowest), _CLOSED: slowest}
         self._store.apply([Put([(self._row(_BOUNDS), 1 + ms)], [_POSITION.pack(*key)]) for key, ms in noted.items()])
 
     def hold(self, holds: Iterable[tuple[int, int]]) -> None:
-        """Notes holds (since_ms, until_ms): durable before the message that causes them is committed. One that begins
-        after its end, because a clock was ahead when it began, begins there.
+        """Notes holds (since_ms, until_ms): durable before the message that causes them is committed. A hold that would
+        begin after its end, because a clock was ahead when it began, begins at its end.
         """
         self._note(_PUT_OFF, holds)
 
     def hold_for_refills(self, holds: Iterable[tuple[int, int]]) -> None:
-        """The same of unfollows (since_ms) whose refills were asked for (until_ms)."""
+        """Notes holds of unfollows, as `hold` does. since_ms: the unfollow's. until_ms: its refill's request."""
         self._note(_REFILLS, holds)
 
     def hold_for_fanouts(self, holds: Iterable[tuple[int, int]]) -> None:
-        """The same of pins (since_ms) of which ranges of followers were published (until_ms)."""
+        """Notes holds of fanouts, as `hold` does. since_ms: the pin's. until_ms: when ranges of its followers were
+        published.
+        """
         self._note(_FANOUTS, holds)
 
     def _note(self, kind: bytes, holds: Iterable[tuple[int, int]]) -> None:
-        """One that ends before the bound of what is still noted, because its message was parked, ends there: what may
-        prolong it does so then. The bound is read when the hold is durable: it may have been raised meanwhile.
+        """Notes holds of a kind. A hold that would end before `closed_ms`, because its message was parked, ends at
+        `closed_ms`: what may prolong it still does so there. The bound is read once the hold is durable, because it may
+        have been raised meanwhile.
         """
         left = list(holds)
         closed_ms = 0
@@ -259,28 +269,29 @@ class Progress:
         """Notes what is parked (since_ms, id): durable before the message counts as done. Each keeps the watermark at
         or below `since_ms` until it is lifted.
 
-        What was lifted stays lifted, however often it is noted: it has landed, and a copy of it does no more.
+        What was lifted stays lifted, however often it is noted: it has landed, and landing a copy of it changes
+        nothing.
         """
         row = self._row(_PUT_OFF)
         self._store.apply([Put([(row, since)], [_parked(since, number)]) for since, number in parked])
 
     def lift(self, parked: Iterable[tuple[int, int]], now_ms: int) -> None:
-        """What was parked (since_ms, id) has landed, or is held in another way. now_ms: the store's time; how long it
-        is remembered counts from it.
+        """Lifts what was parked (since_ms, id), because it has landed or is held in another way. now_ms: the store's
+        time, from which it counts how long the lifting is remembered.
         """
         lifted = list(parked)
         at_ms = max([now_ms, *(since for since, _ in lifted)])
         self._store.apply([DeleteColumns([(self._row(_PUT_OFF), at_ms)], [_parked(*each) for each in lifted])])
 
     def lift_all(self, now_ms: int) -> None:
-        """All that was parked is gone: nothing of it lands any more, and something else holds the watermark instead.
-        now_ms: as of `lift`.
+        """Lifts all that was parked, because it is gone: none of it will land, and something else keeps the watermark
+        back instead. now_ms: the store's time, from which it counts how long the lifting is remembered.
         """
         for page in self._pages(self._row(_PUT_OFF), _before(_PARKED)):
             self.lift([(until - _PARKED, number) for until, number in map(_HOLD.unpack, page)], now_ms)
 
     def partitions(self) -> int:
-        """The most partitions of a topic that ticks came through; 0 if none came."""
+        """The largest number of partitions of a topic that ticks came through; 0 if no tick came."""
         return max((max(_TICK.unpack(cell.column)[1::2]) for cell in self._store.cells(self._row(_TICKS))), default=0)
 
     def refuse_unwritable(self) -> None:
@@ -300,8 +311,9 @@ class Progress:
         return landed == [_PART.pack(ts, parts, number) for number in range(1, parts + 1)]
 
     def sent_back_after(self, read_ms: Mapping[bytes, int]) -> set[bytes]:
-        """The identities of which it is noted that their action was sent back to the expander, at a time later than
-        this. An identity: 16 bytes that name an action.
+        """The identities of those actions that were sent back to the expander after their deliveries were read.
+
+        read_ms: when the newest delivery was read, by the identity of its action: 16 bytes that name it.
         """
         rows = [_sent_back(identity) for identity in read_ms]
         found: set[bytes] = set()
@@ -314,16 +326,19 @@ class Progress:
         return found
 
     def note_sent_back(self, identities: Iterable[bytes], before_ms: int) -> None:
-        """Notes that actions were sent back to the expander: what was read of them before a time is of no use any more.
+        """Notes that actions were sent back to the expander: late deliveries of them that were read before a time need
+        not be sent back any more.
 
-        Durable after the tasks, and after the holds that wait for them: a reader of the note need do neither.
+        It becomes durable after the tasks, and after the holds that wait for them: a reader of the note need publish no
+        task and note no hold.
         """
         rows = [_sent_back(identity) for identity in identities]
         self._store.apply([Put([(row, before_ms)], [_SENT_BACK.pack(before_ms, rest)]) for row, rest in rows])
 
     def forget(self, before_ms: int) -> None:
-        """Drops the notes on parts of purges, and on what was sent back, that are older than a time: when no part, and
-        nothing that is late, can arrive any more. Of holds it drops those of days that no look reads any more.
+        """Drops the notes on parts of purges, and on what was sent back, that are older than a time. No part from
+        before that time, and nothing late, can arrive any more. Drops also the rows of holds that no look reads any
+        more.
         """
         for start, stop in _FORGOTTEN:
             for row, columns in self._store.scan(start, stop):
@@ -338,8 +353,8 @@ class Progress:
                 self._drop(self._row(_BOUNDS), [Cell(_of_day(kind, day), 1)])
 
     def made(self, at_ms: int) -> None:
-        """Notes that the cluster was created again: what was read before a time may lack markers that are gone with the
-        old one, and is late (rule 8).
+        """Notes that the cluster was created again at a time. What was read before that time is late (rule 8): markers
+        that would mask it may be gone with the old cluster.
         """
         self._store.apply([Put([(self._row(_MADE), at_ms)], [_HOLD.pack(at_ms, 0)])])
 
@@ -352,7 +367,7 @@ class Progress:
         return self._made_ms
 
     def began(self) -> bool:
-        """Whether any tick has come through, or the cluster was created again: it is not new."""
+        """Whether the cluster is not new: a tick has come through, or it was created again."""
         return bool(self._store.cells(self._row(_TICKS)) or self._store.cells(self._row(_MADE)))
 
     def name(self) -> str | None:
@@ -361,21 +376,21 @@ class Progress:
         return b"".join(column for _, column in parts).rstrip(b"\0").decode() or None
 
     def note_name(self, name: str) -> None:
-        """Notes the cluster's name, 31 bytes at most. It must not have another one."""
+        """Notes the cluster's name, 31 bytes at most. It must not have another name yet."""
         # The last part ends with a zero, so that no two parts are the same column.
         padded = name.encode().ljust(2 * _NAME_BYTES, b"\0")
         parts = (padded[:_NAME_BYTES], padded[_NAME_BYTES:])
         self._store.apply([Put([(_NAME, number)], [part]) for number, part in enumerate(parts, 1)])
 
     def applied(self) -> dict[tuple[int, int], int]:
-        """By (topic, partition): everything before this offset has been applied to this cluster. A partition of which
-        nothing is noted is left out. The numbers of topics are those of `note_applied`.
+        """The offset for each (topic, partition) before which everything has been applied to this cluster. A partition
+        without a note is left out. The numbers of topics are those of `note_applied`.
         """
         return self._positions(_APPLIED)
 
     def note_applied(self, positions: Mapping[tuple[int, int], int], witness: int | None = None) -> None:
-        """Notes positions by (topic, partition): everything before them is durable here. One that is below what is
-        noted changes nothing. witness: the number that every witness has reached.
+        """Notes positions by (topic, partition): everything before them is durable here. A position below the one that
+        is noted changes nothing. witness: the number that every witness has reached.
         """
         notes = _positions(_APPLIED, positions)
         if witness is not None:
@@ -383,14 +398,14 @@ class Progress:
         self._store.apply(notes)
 
     def covered(self) -> dict[tuple[int, int], int]:
-        """By (topic, partition): everything before this offset is in the tables too, if their witnesses have the number
-        that is noted. Empty, if an earlier version wrote all that is here.
+        """The offset for each (topic, partition) before which everything is in the tables too, if their witnesses have
+        the number that is noted. Empty if an earlier version wrote all that is here.
         """
         return self._positions(_COVERED)
 
     def note_covered(self, positions: Mapping[tuple[int, int], int]) -> None:
-        """Notes what was applied before the witnesses got the number that is noted. One that is below what is noted
-        changes nothing.
+        """Notes what was applied before the witnesses got the number that is noted. A position below the one that is
+        noted changes nothing.
         """
         self._store.apply(_positions(_COVERED, positions))
 
@@ -399,13 +414,13 @@ class Progress:
         return max((cell.timestamp for cell in self._store.cells(_WITNESS)), default=0)
 
     def bring_back(self, to_ms: int) -> bool:
-        """Takes times after `to_ms` for that time, because the clock of the follow store was ahead and has been brought
-        back; False if there are none. No process writes the cluster meanwhile.
+        """Replaces times after `to_ms` by `to_ms`, because the clock of the follow store was ahead and has been brought
+        back. Returns False if there are none. No process may write the cluster meanwhile.
 
-        A tick of such a time says nothing any more: until others have come through every partition, the watermark is
-        unknown. What is parked keeps its place, and the watermark back if it was parked before.
+        Ticks of such times are dropped: until others have come through every partition, the watermark is unknown. What
+        is parked keeps its place, and keeps the watermark back if it was parked before `to_ms`.
 
-        Interrupted, it has changed nothing; do it again. Raises UnavailableError.
+        If it is interrupted, nothing has changed: call it again. Raises UnavailableError.
         """
         ticks, made = self._store.cells(self._row(_TICKS)), self._store.cells(self._row(_MADE))
         parked = [
@@ -429,7 +444,7 @@ class Progress:
                 self.made(min(to_ms, max(cell.timestamp for cell in made)))
             self._store.apply([Put([(_TIMES, self._times)], [_POSITION.pack(0, 0)])])
         except BaseException:
-            self._times = None  # what is written from now on goes where the cluster says
+            self._times = None  # looked up again: later writes go where the cluster says
             raise
         return True
 
@@ -437,7 +452,9 @@ class Progress:
         return _ROW(kind, day * _DAYS + self._times_in_use())
 
     def _times_in_use(self) -> int:
-        """Looked up once, but for the watermark: no process writes a cluster while it changes."""
+        """The number of the times in use. Looked up once, except for a watermark: it changes while no process writes
+        the cluster.
+        """
         if self._times is None:
             self._times = max((cell.timestamp for cell in self._store.cells(_TIMES)), default=0)
         return self._times
@@ -456,11 +473,11 @@ class Progress:
         return _Bounds(passed_ms, closed_ms, [(_HOLDS[kind - 1], day) for kind, day in sorted(noted)])
 
     def _held(self, bounds: _Bounds | None = None) -> _Held:
-        # The bounds first: from then on, what is noted is not below them, and of a day that the caller need not know.
+        # The bounds are read first: a hold that is noted later ends after them, and the caller need not know its day.
         passed_ms, _, days = bounds or self._bounds()
         after = _before(passed_ms)
-        # What is put off first: its hold passes once one for its refill, or its ranges, has been noted. What is parked
-        # before that: it may become a hold.
+        # What is put off is read before the other kinds: its hold may pass once one for its refill, or its ranges, has
+        # been noted. What is parked is read before that: it may become a hold.
         found = {_PUT_OFF: self._put_off(after), _REFILLS: [], _FANOUTS: []}
         rows = [(_REFILLS, 0), (_FANOUTS, 0), *((kind, day) for kind, day in days if day >= _day(passed_ms))]
         for kind, day in sorted(rows, key=lambda row: _HOLDS.index(row[0])):
@@ -469,8 +486,8 @@ class Progress:
         return _Held(*found.values())
 
     def _put_off(self, after: bytes) -> list[bytes]:
-        """The columns of all holds that have no day, and at least the first of what is parked; of up to _READ_AT_ONCE
-        holds in one look at the row.
+        """The columns of all holds that have no day, and at least the first of what is parked. This is one look at the
+        row if there are fewer than _READ_AT_ONCE such holds.
         """
         found: list[bytes] = []
         for page in self._pages(self._row(_PUT_OFF), after):
@@ -494,17 +511,17 @@ def _positions(row: bytes, positions: Mapping[tuple[int, int], int]) -> list[Put
 
 
 def _day(until: int) -> int:
-    """The day of the row in which a hold is. All days of which no clock is expected to tell are the last one."""
+    """The day of the row in which a hold is. Days later than any clock should show all count as the last one."""
     return 1 + min(until // _DAY_MS, _DAY_MAX)
 
 
 def _of_day(kind: bytes, day: int) -> bytes:
-    """The column of a row of holds, in the bounds."""
+    """The column in the row of bounds that names a row of holds."""
     return _POSITION.pack(1 + _HOLDS.index(kind), day)
 
 
 def _before(until: int) -> bytes:
-    """What sorts behind all holds that end before a time, and before all others."""
+    """A column that sorts behind all holds that end before a time, and before all others."""
     return _HOLD.pack(max(0, until - 1), 2**64 - 1)
 
 

@@ -40,7 +40,7 @@ def visible(versions: Collection[Version]) -> list[Cell]:
 
 
 def masks(versions: Collection[Version], columns: Collection[bytes]) -> list[Cell]:
-    """Of these columns those that hold a marker and show nothing, in column order, at their largest markers."""
+    """Those of the columns that have a marker and are not visible, in column order, each at its largest marker."""
     shown = {cell.column for cell in visible(versions)}
     markers: dict[bytes, int] = {}
     for column, timestamp, is_marker in versions:

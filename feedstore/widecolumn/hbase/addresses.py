@@ -2,16 +2,19 @@
 
     hbase://HOST:PORT[,HOST:PORT...][/NAMESPACE]?thrift1=HOST:PORT[,HOST:PORT...][&OPTION=NUMBER...]
 
-The hosts before the slash are Thrift2 gateways, those after `thrift1=` Thrift1 gateways, which serve scans. All of a
-list lead to the same cluster: any of them may answer. NAMESPACE is HBase's, `default` where none is given.
+The hosts before the slash are Thrift2 gateways. Those after `thrift1=` are Thrift1 gateways, which serve scans. All
+gateways of a list lead to the same cluster: any of them may answer. NAMESPACE is HBase's; `default` if none is given.
 
     hbase://10.0.0.1:9091,10.0.0.2:9091/?thrift1=10.0.0.1:9090,10.0.0.2:9090&read_ms=800
 
-Options: `connections` (the most to each kind of gateway, and to each region server, 16), `connect_ms` (1000), `read_ms`
-(5000), `write_ms` (30000): how long one call may take in all, on whatever gateways it is tried. `sync` (`disk`): what a
-write waits for. `disk`: every server that gets the log has it on its disk. `memory`: they have it in memory, and a zone
-that loses its power loses what it acknowledged last. `reads` (`direct`): who is asked for rows. `direct`: the region
-servers that have them, as long as they can be reached from here, else the gateways. `gateways`: only these.
+Options, with their defaults:
+- `connections` (16): the most to each kind of gateway, and to each region server.
+- `connect_ms` (1000): how long opening a connection may take.
+- `read_ms` (5000), `write_ms` (30000): how long one call may take in all, on however many gateways it is tried.
+- `sync` (`disk`): what a write waits for. `disk`: every server that gets the log has it on its disk. `memory`: they
+  have it in memory, and a zone that loses its power loses what it acknowledged last.
+- `reads` (`direct`): what is asked for rows. `direct`: the region servers that have them, as long as they can be
+  reached from here, else the gateways. `gateways`: only the gateways.
 """
 
 import re

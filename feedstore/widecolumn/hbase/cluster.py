@@ -33,7 +33,7 @@ class HBaseCluster:
             lambda to, left_s: thrift2.connect(to, min(left_s, connect_s)),
             thrift2.translate,
             size,
-            time.monotonic,  # as the sockets wait
+            time.monotonic,  # the sockets use it as well
         )
         self._thrift1 = Gateways(
             addresses.thrift1,
@@ -64,8 +64,12 @@ class HBaseCluster:
     def open(
         cls, url: str, tables: Sequence[Table], *, check: bool, name: str | None = None, meter: Meter = UNCOUNTED
     ) -> Self:
-        """check: look at the tables' definitions first (two round trips a table). A writer must; a reader need not.
-        name: of the cluster, for the log and the meter; None: its first gateway. meter: what is counted of reads.
+        """Opens a cluster.
+
+        check: whether to look at the tables' definitions first (two round trips a table). A writer must; a reader need
+            not.
+        name: of the cluster, for the log and the meter; None: its first gateway.
+        meter: counts the reads.
 
         Raises:
             ValueError: the url, or two tables of one name.

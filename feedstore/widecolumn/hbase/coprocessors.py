@@ -12,7 +12,7 @@ _KEY = re.compile(r"coprocessor\$([0-9]+)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class CoprocessorSpec:
-    """jar: where it is; empty: on the servers' class path. arguments: what it is given."""
+    """An attached coprocessor. jar: where it is; empty: on the servers' class path. arguments: what it is given."""
 
     jar: str
     class_name: str
@@ -31,7 +31,7 @@ class CoprocessorSpec:
         return f"{self.jar}|{self.class_name}|{self.priority}|{arguments}"
 
     def number(self, argument: str) -> int | None:
-        """An argument that is a whole number; None if it is missing or is none."""
+        """The value of an argument that is a whole number; None if it is missing, or not a whole number."""
         text = self.arguments.get(argument, "")
         return int(text) if text.isascii() and text.isdecimal() else None
 
@@ -47,6 +47,6 @@ def attached(settings: Mapping[str, str]) -> dict[str, CoprocessorSpec]:
 
 
 def free_key(settings: Mapping[str, str]) -> str:
-    """The key for one more."""
+    """A key that is free for one more coprocessor."""
     taken = [int(match[1]) for key in settings if (match := _KEY.fullmatch(key))]
     return f"coprocessor${max(taken, default=0) + 1}"

@@ -39,14 +39,14 @@ class Record(NamedTuple):
 
 
 class ThriftRequest(NamedTuple):
-    """items: TPut or TDelete, one for each row (and timestamp, where it is a put)."""
+    """A request that writes. items: TPut, one for each row and timestamp, or TDelete, one for each row."""
 
     call: Literal["putMultiple", "deleteMultiple"]
     items: list[Any]
 
 
 # HBase's names for its log in the memory of the servers that get it (hflush), and on their disks (hsync). Each mutation
-# says it: the default of a table, or of a server, is somebody else's to change.
+# says which, because somebody else may change the default of a table, or of a server.
 DURABILITY: Mapping[Sync, int] = {"memory": 3, "disk": 4}  # SYNC_WAL, FSYNC_WAL
 DELETE_COLUMNS = 1
 
@@ -58,7 +58,7 @@ def put_of(structs: Structs, row: bytes, column: bytes, record: Record, sync: Sy
 
 
 def record_requests(structs: Structs, records: Iterable[tuple[bytes, Record]], sync: Sync) -> Iterator[ThriftRequest]:
-    """The requests that write records, in the order in which they come: neighbours are best."""
+    """The requests that write records, in the order in which they come: best if neighbours follow each other."""
     puts: list[Any] = []
     size = 0
     for row, record in records:
@@ -84,7 +84,7 @@ _RANGE_FILTER = b"org.apache.hadoop.hbase.filter.ColumnRangeFilter"
 
 
 def columns_after(column: bytes) -> bytes:
-    """The filter that passes columns strictly after one, as HBase's own protobuf: unlike its filter language, that
+    """The filter that passes columns strictly after one, as HBase's own protobuf. Unlike its filter language, protobuf
     carries any bytes, and the region server seeks to the column instead of walking there.
     """
     column_range = text(1, column) + number(2, 0)  # the lower end, exclusive; no upper end

@@ -1,5 +1,5 @@
-"""Requests that write cells, as the bytes that are sent: what thriftpy2 makes of a struct for each cell, row and
-request, made for thousands of cells at once. It needs numpy, so it is loaded when something is written.
+"""Requests that write cells, as the bytes that are sent. They are the bytes that thriftpy2 makes of a struct for each
+cell, row and request, but made for thousands of cells at once. This needs numpy, so it is loaded for a write.
 
 Thrift's binary protocol (doc/specs/thrift-binary-protocol.md in its repository), with all numbers big-endian: a message
 is its version and kind, the name of the call, a number, and the arguments as a struct. A struct is its fields and a
@@ -8,7 +8,7 @@ the type of its items in 1 byte, their number in 4, and the items.
 
 A request holds an *item* (TPut, TDelete) for each row and timestamp: a head with the row and the number of its cells,
 the cells, a tail. Each of the three has one width, so all cells are first made with a head and a tail, as records of
-one width; then the heads go that do not begin an item, and the tails that do not end one.
+one width; then the heads that do not begin an item, and the tails that do not end one, are taken out.
 """
 
 import struct
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CELLS_MAX = 2_500
-"""The most cells in one request, one item's own excepted: a batch of 10,000 becomes four requests, which are written
-side by side. In turns with 1,000, for cells of actions on busy cores: 1.2 times the rate (4,000: 0.95 times).
+"""The most cells in one request, unless one item has more. A batch of 10,000 becomes four requests, which are written
+side by side. Measured in turns with 1,000, for cells of actions on busy cores: 1.2 times the rate (4,000: 0.95 times).
 """
 
 BYTES_MAX = 64 << 20
@@ -35,7 +35,7 @@ BYTES_MAX = 64 << 20
 Call = Literal["putMultiple", "deleteMultiple"]
 
 Part = bytes | tuple[str, str]
-"""Of a record: bytes that are the same in each, or the name and numpy's type of a value."""
+"""A part of a record: bytes that are the same in every record, or the name of a value and its type in numpy."""
 
 _I32, _I64, _TEXT, _STRUCT, _LIST = 8, 10, 11, 12, 15
 _CALL = 0x80010001
@@ -52,8 +52,9 @@ class Frame(NamedTuple):
 class Frames:
     """The requests for one table.
 
-    name: with its namespace. sync: how far a write must have got when it is answered. Each item says it: the default of
-        a table, or of a server, is somebody else's to change.
+    name: with its namespace.
+    sync: how far a write must have got when it is answered. Each item says so, because somebody else may change the
+        default of a table, or of a server.
     """
 
     def __init__(self, name: bytes, table: Table, sync: Sync) -> None:
@@ -87,13 +88,13 @@ class Frames:
         )
 
     def of(self, puts: PutCells, markers: DeleteCells, cells_max: int = CELLS_MAX) -> Iterator[Frame]:
-        """The requests that write cells and markers, row after row: a request of neighbours concerns fewer regions, and
-        for each of these a server does the same work, a sync of its log among it, however few rows there are.
+        """The requests that write cells and markers, row after row. A request of neighbouring rows concerns fewer
+        regions. For each region a server does the same work, such as a sync of its log, however few rows there are.
 
-        The cells of one row at one timestamp are never parted: they are atomic.
+        The cells of one row at one timestamp are atomic: they are never in two requests.
 
         Raises:
-            RefusedError: a row has more of them than a gateway takes; before the first request.
+            RefusedError: one row has more cells at one timestamp than a gateway takes. Raised before the first request.
         """
         both = [_Sorted(self._puts, puts), _Sorted(self._deletes, markers)]
         return (frame for each in both for frame in each.frames(cells_max))

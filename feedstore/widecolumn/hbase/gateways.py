@@ -28,7 +28,7 @@ class WillNotError(UnavailableError):
 class AnsweredError(Exception):
     """HBase answered, and the answer is an error; the connection is as good as before.
 
-    may_retry: HBase's own opinion.
+    may_retry: whether HBase says that the call may be tried again.
     """
 
     def __init__(self, message: str, *, may_retry: bool) -> None:
@@ -43,8 +43,8 @@ T = TypeVar("T")
 class Gateways(Generic[C]):
     """The gateways of one kind. Thread-safe.
 
-    connect: opens a connection; raises OSError. translate: an exception of a call as AnsweredError where HBase
-    answered, else as it came.
+    connect: opens a connection; raises OSError.
+    translate: turns an exception of a call into AnsweredError if HBase answered; returns any other as it is.
     """
 
     def __init__(
@@ -62,18 +62,17 @@ class Gateways(Generic[C]):
     def call(
         self, ask: Callable[[C], T], within_ms: int, *, deadline_s: float | None = None, may_refuse: bool = False
     ) -> T:
-        """The answer of `ask`. A gateway that hangs gets its share of the time, and the rest is for the others.
+        """The answer of `ask`. A gateway that hangs gets only its share of the time; the rest is for the others.
 
-        within_ms: how long it may take in all. deadline_s: a time of the clock after which no caller waits for the
-        answer, where that comes sooner.
-
-        may_refuse: HBase's own word counts on whether a later try can succeed. Not for calls on data: those were
-        checked before, and what HBase still objects to (a table that is missing or disabled, a gateway that is
-        read-only) an operator puts right.
+        within_ms: how long it may take in all.
+        deadline_s: a time of the clock after which no caller waits for the answer; whichever comes first counts.
+        may_refuse: whether to trust HBase if it says that no later try can succeed. Not for calls on data: these were
+            checked before, and an operator can put right what HBase still objects to (a table that is missing or
+            disabled, a gateway that is read-only).
 
         Raises:
             UnavailableError: no gateway answered in time, or HBase could not do it now; WillNotError if it says that
-                to repeat this is no use.
+                it is no use to repeat this.
             RefusedError: HBase will never do it.
         """
         began = self._clock()
@@ -114,7 +113,7 @@ class Gateways(Generic[C]):
         self._pool.close()
 
     def _broken(self, lease: Lease[C], error: Exception, tried: list[Address], failures: list[str]) -> None:
-        """The call broke off; notes where not to try it again."""
+        """Discards the connection of a call that broke off, and notes where not to try it again."""
         self._pool.discard(lease)
         if lease.is_reused and isinstance(error, ConnectionError):
             self._pool.forget(lease.address)  # the gateway was restarted: a new connection may do
@@ -125,7 +124,9 @@ class Gateways(Generic[C]):
 
 
 _CLUSTER_AWAY: Final = re.compile(r"Zookeeper \w+ could not be completed in")
-"""A gateway whose cluster is away says so, and HBase's client (`ReadOnlyZKClient`) calls that nothing to try again."""
+"""What a gateway says if its cluster is away. HBase's client (`ReadOnlyZKClient`) calls that an error not to be tried
+again, but a later try may succeed.
+"""
 
 
 def _kind(error: AnsweredError, *, may_refuse: bool) -> type[RefusedError | UnavailableError]:

@@ -1,4 +1,6 @@
-"""Connections to the gateways of one cluster: bounded, shared by all threads, none of them handed out dead."""
+"""Connections to the gateways of one cluster. Their number is bounded, all threads share them, and none is handed out
+that is known to be closed.
+"""
 
 import threading
 from collections import deque
@@ -10,8 +12,8 @@ from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.port import UnavailableError
 
 DOWN_S, DOWN_S_MAX = 1.0, 30.0
-"""How long a gateway that failed is asked last: doubled by each failure in a row, because to ask one that hangs costs a
-call its share of the time.
+"""How long a gateway that failed is asked last. Doubled by each failure in a row, up to the second: asking a gateway
+that hangs costs a call its share of the time.
 """
 
 
@@ -48,8 +50,9 @@ class GatewayError(Exception):
 class Pool(Generic[C]):
     """At most `size` connections over all gateways. Thread-safe.
 
-    connect: opens one; raises OSError. Gateways take turns; one that failed is asked only where no other is left, for
-    `DOWN_S` and longer.
+    Gateways take turns. One that failed is asked only if no other is left, for `DOWN_S` or longer.
+
+    connect: opens a connection; raises OSError.
     """
 
     def __init__(
@@ -94,7 +97,7 @@ class Pool(Generic[C]):
         if idle is not None:
             return Lease(address, idle, is_reused=True)
         left_s = deadline - self._clock()
-        if left_s <= 0:  # gone with waiting for a connection, or for the processor
+        if left_s <= 0:  # spent on waiting for a connection, or for the processor
             self._returned()
             raise GatewayError(address, TimeoutError("no time was left to connect"))
         try:
@@ -108,7 +111,7 @@ class Pool(Generic[C]):
             raise
 
     def give_back(self, lease: Lease[C]) -> None:
-        """The call is done and its answer read to the end."""
+        """Takes a connection back whose call is done, and whose answer was read to the end."""
         with self._changed:
             if self._closed:
                 lease.connection.close()
@@ -119,12 +122,14 @@ class Pool(Generic[C]):
             self._changed.notify()
 
     def discard(self, lease: Lease[C]) -> None:
-        """The call broke off somewhere: what the connection would say next is not known."""
+        """Closes a connection whose call broke off: what it would say next is not known."""
         lease.connection.close()
         self._returned()
 
     def failed(self, address: Address) -> None:
-        """Ask this gateway last for a while, and on new connections: the idle ones lead to the same dead end."""
+        """Notes that a gateway failed: it is asked last for a while, and on new connections. Its idle connections are
+        closed, because they would fail as well.
+        """
         with self._changed:
             self._down_until[address] = self._clock() + min(DOWN_S_MAX, DOWN_S * 2 ** min(10, self._failures[address]))
             self._failures[address] += 1
@@ -159,7 +164,7 @@ class Pool(Generic[C]):
         return address
 
     def _silent(self, address: Address) -> C | None:
-        """The idle connection that was used last, so that the others may age and be closed by the gateway."""
+        """The idle connection that was used last: so the others age, and the gateway may close them."""
         idle = self._idle[address]
         while idle:
             connection = idle.pop()
@@ -169,7 +174,7 @@ class Pool(Generic[C]):
         return None
 
     def _make_room(self) -> None:
-        """Closes an idle connection to another gateway where a new one would exceed the size."""
+        """Closes an idle connection to another gateway if a new one would exceed the size."""
         if self._leased + sum(map(len, self._idle.values())) > self._size:
             for idle in self._idle.values():
                 if idle:

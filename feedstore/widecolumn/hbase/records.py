@@ -55,8 +55,8 @@ class RecordTable:
         self._parallel.run(self._write, record_requests(structs, records, self._addresses.sync))
 
     def mask(self, rows: Iterable[bytes], timestamp: int) -> None:
-        """Removes the records of some rows up to a timestamp. What is put later with such a timestamp is masked too,
-        until a compaction takes the marker.
+        """Removes the records of some rows up to a timestamp. A record that is put later with such a timestamp is
+        masked too, until a compaction removes the marker.
         """
         self._parallel.run(self._write, mask_requests(structs, rows, timestamp, self._addresses.sync))
 
@@ -82,8 +82,8 @@ class RecordTable:
         self._write(ThriftRequest("putMultiple", [put]))
 
     def replace_cell(self, row: bytes, column: bytes, expected: bytes | None, record: Record) -> bool:
-        """Writes a cell if it has the value that is expected, or is missing (None). Returns whether it was so. If it
-        was not, an earlier try of the same call may be why.
+        """Writes a cell if it has the expected value (None: if it is missing). Returns whether it had. If not, an
+        earlier try of the same call may have written it.
         """
         put = put_of(structs, row, column, record, self._addresses.sync)
         return bool(

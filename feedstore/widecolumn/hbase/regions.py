@@ -16,7 +16,9 @@ _OPEN: Final = b"OPEN"
 
 
 class TableRegion(NamedTuple):
-    """start: its first row. name: as the catalog has it. server: who serves it; None: unknown, or not to be asked."""
+    """A region. start: its first row. name: as the catalog has it. server: what serves it; None if that is unknown, or
+    the region is not open.
+    """
 
     start: bytes
     name: bytes
@@ -29,11 +31,11 @@ def bounds(table: bytes) -> tuple[bytes, bytes]:
 
 
 def regions(table: bytes, found: Iterable[tuple[bytes, Mapping[bytes, bytes]]]) -> list[TableRegion]:
-    """The regions of a table in the order of their rows, each of another start. found: rows of the catalog, with their
+    """The regions of a table in the order of their rows, one for each start. found: rows of the catalog, with their
     values.
 
-    The halves of a region that was split are there with it for a while, and the first begins where it does: what is
-    open counts.
+    After a split, the catalog has a region and its halves for a while, and the first half has the same start as the
+    region: the one that is open counts.
     """
     by_start: dict[bytes, TableRegion] = {}
     for name, values in found:

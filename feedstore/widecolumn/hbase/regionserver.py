@@ -20,7 +20,7 @@ from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _VERSION: Final = b"".join(text(field, b"-") for field in range(1, 7)) + number(7, 2) + number(8, 6)
-"""That of a client of HBase 2.6: to one that says none, cells come in an older form."""
+"""The version of a client of HBase 2.6. A client that says none gets cells in an older form."""
 _HELLO: Final = (
     text(1, text(1, b"feedstore"))  # the user
     + text(2, b"ClientService")
@@ -28,10 +28,10 @@ _HELLO: Final = (
     + text(5, _VERSION)
 )
 _PREAMBLE: Final = b"HBas\x00\x50" + struct.pack(">I", len(_HELLO)) + _HELLO
-"""The protocol, its version 0, and that there is no authentication (80); then who calls."""
+"""The protocol, its version 0, and that there is no authentication (80); then the caller."""
 
 _GET: Final = text(3, b"Get") + number(4, 1)
-"""Of a call's head: the method, and that a request follows."""
+"""Part of a call's head: the method, and that a request follows."""
 _THE_FAMILY: Final = text(2, text(1, FAMILY))
 
 _TIME_AND_TYPE_BYTES: Final = 9
@@ -54,8 +54,9 @@ class RegionServerConnection:
         hbase:meta has it. limit: None for all.
 
         Raises:
-            AnsweredError: the region is not here, the server will not, or a cell is not as this adapter writes cells.
-            OSError, ValueError: the connection broke off, or what came is no answer.
+            AnsweredError: the region is not on this server, the server refuses, or a cell is not as this adapter writes
+                cells.
+            OSError, ValueError: the connection broke off, or what came is not an answer.
         """
         self._calls += 1
         left_ms = max(1, int(1_000 * self._socket.left_s()))
@@ -64,7 +65,7 @@ class RegionServerConnection:
             get += number(8, limit)
         if after is not None:
             get += text(4, columns_after(after))
-        head = number(1, self._calls) + _GET + number(7, left_ms)  # after so long, the server drops it
+        head = number(1, self._calls) + _GET + number(7, left_ms)  # after this time, the server drops it
         request = _named(region) + text(2, get)
         message = delimited(head) + delimited(request)
         hello = _PREAMBLE if self._calls == 1 else b""
@@ -120,8 +121,8 @@ def _message(value: int | bytes | None) -> bytes:
 
 
 def _cut(block: bytes, row: bytes, column_bytes: int) -> list[tuple[bytes, int]]:
-    """The column and the timestamp of each cell. Every cell must be of this row and without a value: all have the same
-    head then.
+    """The column and the timestamp of each cell. Every cell must be of this row and without a value: then all have the
+    same head.
     """
     key_bytes = 2 + len(row) + 1 + len(FAMILY) + column_bytes + _TIME_AND_TYPE_BYTES
     head = struct.pack(">IIIH", 8 + key_bytes, key_bytes, 0, len(row)) + row + bytes([len(FAMILY)]) + FAMILY

@@ -1,4 +1,4 @@
-"""The tables as they must be: `schemas/hbase.json`, filled in from the configuration, held against what HBase has."""
+"""The tables as they must be (`schemas/hbase.json`, filled in from the configuration), compared with what HBase has."""
 
 import importlib.resources
 import json
@@ -21,7 +21,7 @@ class TableDifference:
     """One setting of a table that is not what it must be.
 
     wanted, found: None is the default of HBase or of its configuration, which is unknown here.
-    is_unsafe: with it, the store would break the port's promises; without, it is slower or larger.
+    is_unsafe: True if the store would break the port's promises with it; False if it is only slower or larger.
     """
 
     table: str
@@ -37,9 +37,9 @@ class TableDifference:
 
 
 def definition(table: Table, overrides: Mapping[str, str] | None = None) -> TableDefinition:
-    """A table as it must be. One that the file does not name is made like the others, in one region.
+    """A table as it must be. A table that the file does not name is made like the others, in one region.
 
-    overrides: settings of the table that this installation needs otherwise, such as MEMSTORE_FLUSHSIZE on a small heap.
+    overrides: settings that must differ in this installation, such as MEMSTORE_FLUSHSIZE on a small heap.
 
     Raises:
         RefusedError: the file has other widths for it.
@@ -63,7 +63,7 @@ def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Tabl
 
 
 def records_definition(name: str, split_keys: Sequence[bytes] = ()) -> TableDefinition:
-    """A table of records (`RecordTable`): the same family. Its markers may go with the first compaction."""
+    """A table of records (`RecordTable`): it has the same family. The first compaction may drop its markers."""
     file = _file()
     settings = {key: text.format_map({"purge_window_ms": 0}) for key, text in file["table_settings"].items()}
     return TableDefinition(name, {file["family"]: file["family_settings"]}, settings, split_keys)
@@ -71,15 +71,17 @@ def records_definition(name: str, split_keys: Sequence[bytes] = ()) -> TableDefi
 
 @dataclass(frozen=True)
 class SchemaChanges:
-    """created: tables. changed: what a table that was there differed in before."""
+    """What `apply` did. created: the tables that are new. changed: the differences of existing tables that are gone
+    now.
+    """
 
     created: Sequence[str]
     changed: Sequence[TableDifference]
 
 
 def apply(tables: Tables, wanted: Sequence[TableDefinition]) -> SchemaChanges:
-    """Creates the tables that are missing. Of those that are there it brings the trim up to date, and sets what the
-    table does not set (`repairs`); what somebody has set otherwise stays as it is.
+    """Creates the tables that are missing. In existing tables it brings the trim up to date, and sets what is not set
+    at all (`repairs`). What somebody has set otherwise stays as it is.
 
     Raises:
         UnavailableError, RefusedError: done in part; do it again.
@@ -100,11 +102,10 @@ def apply(tables: Tables, wanted: Sequence[TableDefinition]) -> SchemaChanges:
 
 
 def repairs(wanted: TableDefinition, there: TableDefinition) -> dict[str, str | None]:
-    """The settings of a table that can be changed at any time without a second thought, with what they must be; None:
-    not set. Pure.
+    """The settings of a table that differ and can be changed at any time, with what they must be; None: not set. Pure.
 
-    The trim, because its cap comes from `feed.toml`; and what is not set at all. Nothing that is unsafe: an operator
-    who changes that has to think of what was written meanwhile.
+    These are the trim, because its cap comes from `feed.toml`, and what is not set at all. Unsafe settings are left
+    out: an operator who changes one has to think of what was written meanwhile.
     """
     changes: dict[str, str | None] = {}
     if _trim_differences(wanted, there):
@@ -138,7 +139,7 @@ def compare(wanted: TableDefinition, there: TableDefinition) -> list[TableDiffer
             found.append(TableDifference(wanted.name, f"family {family}", "there", "missing", is_unsafe=True))
             continue
         family_has = there.families[family]
-        # What a family sets precedes what its table sets.
+        # What a family sets takes precedence over what its table sets.
         found += _unlike(wanted.name, settings, family_has)
         of_table = _plain(wanted.settings)
         found += _unlike(wanted.name, of_table, {**there.settings, **_shadowing(of_table, family_has)})
@@ -213,7 +214,7 @@ def _trim_differences(wanted: TableDefinition, there: TableDefinition) -> list[T
 
 
 def _is_short(wanted: CoprocessorSpec, found: CoprocessorSpec) -> bool:
-    """Whether a trim may take an entry that a reader can reach."""
+    """Whether a trim may remove an entry that a reader can reach."""
     cap, slack = found.number("cap"), found.number("slack")
     return cap is None or slack is None or cap + slack < (wanted.number("cap") or 0)
 
@@ -245,7 +246,7 @@ def _is_unsafe(setting: str, wanted: str, found: str | None) -> bool:
 
 @cache
 def _file() -> dict[str, Any]:
-    """It is in `schemas`, or in the package if that is installed."""
+    """The content of `hbase.json`, which is in `schemas`, or in the package if that is installed."""
     packaged: Traversable = importlib.resources.files("feedstore.widecolumn.hbase") / "hbase.json"
     in_repository = Path(__file__).parents[3] / "schemas" / "hbase.json"
     found: Traversable = packaged if packaged.is_file() else in_repository

@@ -1,7 +1,7 @@
 """A socket that gives up in time: the byte transport under every Thrift connection.
 
-Thrift's own sockets count a timeout from each byte that arrives, so a peer that trickles is waited for without end.
-Here a *deadline* holds for everything until the next one is set.
+Thrift's own sockets count a timeout from each byte that arrives, so a call could wait for a slow peer without end. Here
+a *deadline* holds for everything until the next one is set.
 """
 
 import select
@@ -13,7 +13,7 @@ from feedstore.widecolumn.hbase.addresses import Address
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
 """A peer that vanished without a word is noticed in 19 s on an idle connection."""
 _UNACKNOWLEDGED_MS_MAX = 10_000
-"""A peer that does not acknowledge what was sent is given up, also where a call may take longer."""
+"""A peer that has not acknowledged what was sent is given up after this time, even if the call may take longer."""
 
 
 class DeadlineSocket:
@@ -45,7 +45,7 @@ class DeadlineSocket:
         self._deadline = deadline
 
     def is_silent(self) -> bool:
-        """Whether the connection is as an idle one must be. One that has something to read was closed by its peer, or
+        """Whether the connection has nothing to read, as an idle one must. Otherwise its peer has closed it, or it
         holds an abandoned answer. No round trip.
         """
         return not self._poll.poll(0)
@@ -62,10 +62,10 @@ class DeadlineSocket:
         self._socket.sendall(data)
 
     def flush(self) -> None:
-        """Nothing is kept here."""
+        """Does nothing: nothing is kept back here."""
 
     def open(self) -> None:
-        """It is open from the beginning."""
+        """Does nothing: it is open from the beginning."""
 
     def is_open(self) -> bool:
         return self._socket.fileno() >= 0
@@ -74,7 +74,7 @@ class DeadlineSocket:
         self._socket.close()
 
     def left_s(self) -> float:
-        """Until the deadline. Raises TimeoutError if it has passed."""
+        """The time until the deadline. Raises TimeoutError if it has passed."""
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the deadline of the call has passed")

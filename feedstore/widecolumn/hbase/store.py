@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _FIRST_ROWS = 2
 _EVERY_VERSION = 2**31 - 1
 _SCAN_CELLS = 2_000
-"""About how many cells a scan of a range holds: hundreds of them are read side by side."""
+"""About how many cells a scan of a range holds: hundreds of ranges are read side by side."""
 _FULL_SCAN_CELLS = 50_000
-"""The same for a scan of everything."""
+"""About how many cells a scan of everything holds."""
 _SCAN_ROWS_MAX = 1_000
 _ROWS_AT_ONCE = 16
 """How many whole rows one call reads: some may have a thousand cells."""
@@ -56,9 +56,9 @@ class HBaseStore:
         self._closed = False
 
     def apply(self, batch: Sequence[Mutation]) -> None:
-        """Puts and markers go in requests of their own, in any order: timestamps decide, not arrival.
+        """Sends puts and markers in separate requests, in any order: timestamps decide, not arrival.
 
-        HBase does not say which rows of a request failed, so a failure is one of the whole batch.
+        HBase does not say which rows of a request failed, so any failure counts for the whole batch.
         """
         check_batch(self._table, batch)
         self._check_open()
@@ -103,8 +103,8 @@ class HBaseStore:
         return found
 
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
-        """A raw scan gives puts and markers alike, with their times: of a column that shows nothing, a marker has the
-        largest.
+        """Uses a raw scan, which returns puts and markers alike, with their timestamps. If a column is not visible, its
+        largest timestamp is a marker's.
         """
         check_row(self._table, row)
         self._check_open()
@@ -113,7 +113,7 @@ class HBaseStore:
         newest: dict[bytes, int] = {}
         for cell in found[0].columnValues if found else ():
             newest[cell.qualifier] = max(cell.timestamp, newest.get(cell.qualifier, 0))
-        # Read afterwards: what shows now may have been put in between, and is not masked.
+        # Read afterwards: a column that is visible by now may have been put in between, and is not masked.
         shown = {cell.column for cell in self.cells(row)}
         return [Cell(column, newest[column]) for column in sorted({*columns} & newest.keys() - shown)]
 
@@ -127,8 +127,8 @@ class HBaseStore:
     def sweep(self, now_ms: int) -> None:  # noqa: ARG002  # HBase goes by its own clock
         """Asks HBase whether a compaction is due, and does not wait for one.
 
-        The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses: all files of a region where
-        the table's schedule says that it is time, which trims its rows; a few where there are many; mostly none.
+        The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses: all files of a region, which
+        trims its rows, if the table's schedule says that it is time; a few if there are many; mostly none.
         """
         self._check_open()
         self._thrift1.call(lambda to: to.compact(self._name), self._addresses.read_ms)
@@ -145,7 +145,8 @@ class HBaseStore:
                 return
             position = rows[-1][0] + b"\0"
             cells = sum(len(columns) for _, columns in rows)
-            # As many rows as make up the cells wanted, judged by the last ones; slowly, in case those were short.
+            # As many rows as have the wanted cells, judging by the last rows. It rises slowly, in case those were
+            # short.
             count = max(1, min(cells_wanted * len(rows) // max(1, cells), count * 4, _SCAN_ROWS_MAX))
 
     def _some_rows(self, position: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, list[bytes]]]:

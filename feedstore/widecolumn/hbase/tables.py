@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class TableDefinition:
-    """A table as HBase has it. families: the settings of each by its name; a family's precede the table's.
+    """A table as HBase has it.
 
-    split_keys: where it was or is to be split; not known of a table that is there.
+    families: the settings of each family, by its name. They take precedence over the table's.
+    split_keys: where a new table is split; not known of a table that exists.
     """
 
     name: str
@@ -28,14 +29,14 @@ class TableDefinition:
 
 
 class Tables:
-    """The tables of one namespace. Every method raises UnavailableError, and RefusedError where HBase says so."""
+    """The tables of one namespace. Every method raises UnavailableError, or RefusedError if HBase says so."""
 
     def __init__(self, gateways: Gateways[Thrift2Connection], namespace: str) -> None:
         self._gateways = gateways
         self._namespace = namespace
 
     def definition(self, name: str) -> TableDefinition | None:
-        """None if there is no such table."""
+        """A table as HBase has it; None if there is no such table."""
         if not self.exists(name):
             return None
         found = self._ask(lambda to: to.getTableDescriptor(self._named(name)))
@@ -46,11 +47,11 @@ class Tables:
         )
 
     def exists(self, name: str, deadline_s: float | None = None) -> bool:
-        """deadline_s: of `time.monotonic`."""
+        """Whether there is such a table. deadline_s: a time of `time.monotonic`."""
         return bool(self._ask(lambda to: to.tableExists(self._named(name)), deadline_s))
 
     def is_enabled(self, name: str, deadline_s: float | None = None) -> bool:
-        """Not while it is being made, or after it was disabled. deadline_s: as above."""
+        """Whether a table is neither being made nor disabled. deadline_s: a time of `time.monotonic`."""
         return bool(self._ask(lambda to: to.isTableEnabled(self._named(name)), deadline_s))
 
     def create(self, wanted: TableDefinition) -> None:
@@ -69,14 +70,15 @@ class Tables:
         )
 
     def drop_namespace(self) -> None:
-        """HBase refuses while there are tables in it."""
+        """Deletes the namespace. HBase refuses while there are tables in it."""
         self._ask(lambda to: to.deleteNamespace(self._namespace))
 
     def change(self, name: str, settings: Mapping[str, str | None]) -> None:
-        """Sets settings of a table, or takes them away (None); everything else of it stays. HBase opens the regions
-        again, a few at a time: each is away for a moment.
+        """Sets settings of a table, or removes them (None); everything else in it stays. HBase opens the regions again,
+        a few at a time: each is away for a moment.
 
-        HBase takes whole definitions only: what somebody else changes between the look at it and this is lost.
+        HBase takes only whole definitions: a change that somebody else makes between the read of the definition and its
+        write is lost.
         """
         descriptor = self._ask(lambda to: to.getTableDescriptor(self._named(name)))
         there = {_text(key): value for key, value in (descriptor.attributes or {}).items()}

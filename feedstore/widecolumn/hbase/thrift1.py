@@ -33,10 +33,10 @@ class Thrift1Connection:
         self.close = connected.close
 
     def rows(self, table: bytes, start: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, list[bytes]]]:
-        """The first `count` rows at or after `start`, each with its columns in order; fewer only where no more are.
+        """The first `count` rows at or after `start`, each with its columns in order; fewer only if there are no more.
 
         Three round trips. The scanner is gone when this returns: a caller may take as long as it likes before it asks
-        for more, and on another gateway.
+        for more, and may ask another gateway.
         """
         found = self._happybase.table(table).scan(
             row_start=start, row_stop=stop, columns=[FAMILY], batch_size=count, limit=count

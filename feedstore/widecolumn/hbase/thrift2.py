@@ -53,7 +53,7 @@ def connect(address: Address, timeout_s: float) -> Thrift2Connection:
 def translate(error: Exception) -> Exception:
     if isinstance(error, structs.TIOError):
         said = codec.shown(error.message)
-        # Of a table that is missing, disabled or not made yet, HBase passes on the name and not what it says of it.
+        # If a table is missing, disabled or not made yet, HBase passes on only its name, and not what is wrong.
         hint = "; is this table missing, disabled, or still being made?" if _TABLE.fullmatch(said) else ""
         return AnsweredError(said + hint, may_retry=error.canRetry is not False)
     if isinstance(error, TApplicationException):

@@ -14,21 +14,21 @@ Settings (in `files`), and why. Measured on 2 cores that other work shared (load
   random rows of a swept table of 1 M entries, 27 us before (several sorted runs).
 - LZ4 throughout, 16 KiB blocks: 15-22 bytes an entry after a sweep. ZSTD at the bottom gave 11-14, and random pages
   at 35 us instead of 19: a page that is not cached unpacks a block.
-- Universal compaction, because levels rewrite more: over 20 M entries 79 s of CPU against 92 s, and no stretch of a
-  million below 185k cells/s wall against 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02 of the rate.
-  It wants up to twice the space while it merges everything.
+- Universal compaction, because levels rewrite more: for 20 M entries it took 79 s of CPU instead of 92 s, and its
+  slowest million went at 185k cells/s wall instead of 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02
+  of the rate. It needs up to twice the space while it merges everything.
 - 4 MiB memtables, at most 2: a third of the memory of 16 MiB ones. Sorted runs are merged from eight on while a table
   is busy, so that each cell is merged no more often (docs/decisions/0067), and from four on while it is at rest,
   because pages look into each run (docs/decisions/0076).
-- One 32 MiB block cache per cluster, which only pages fill: what is read once passes it by. No bloom filters: every
+- One 32 MiB block cache per cluster, which only pages fill: reads that come once bypass it. No bloom filters: every
   page seeks, and a row has entries in every sorted run.
 - At most 32 MiB of log, so that opening replays less than a second of it.
 - One thread opens the files of a table, of which there are few: RocksDB would start 16 for each table, even for none.
   Opening takes 6 ms of CPU instead of 8, and 7 instead of 11 next to an owner.
 
 Scans stream 2.7-3.3 M cells/s: a row whose keys are all puts of different columns is cut in C. A sweep compacts at its
-end without excluding the background's own merges: writers during one of 5 M entries waited 12 ms p50 where they wait 10
-without it, 167 ms at most.
+end, and lets the background's own merges run meanwhile. Writers during a sweep of 5 M entries waited 12 ms p50 instead
+of 10, and 167 ms at most.
 """
 
 import shutil
@@ -73,20 +73,20 @@ _PAST_COLUMN = b"\x80"
 _CHUNK_KEYS = 16_384
 """How many keys a scan of everything holds: about 1.5 MB."""
 _RANGE_CHUNK_KEYS = 1_024
-"""How many keys a scan of a range holds: hundreds of them are read side by side."""
+"""How many keys a scan of a range holds: hundreds of ranges are read side by side."""
 _FIRST_CHUNK_KEYS = 64
 _SLOW_CHUNK_KEYS_MAX = 4_096
 _FIRST_CELLS_KEYS = 16
 """How many keys of a row are looked at first if its cells are asked for."""
 _RESOLVED_AT_ONCE = 2
-"""A page that meets markers looks at so many keys for each column that it wants: every other one may be a marker."""
+"""How many keys a page that meets markers reads for each column that it wants: every other key may be a marker."""
 _CUT_TOGETHER_MAX = 128
-"""So many keys are cut together: for each number of them something is kept, 32 bytes a key."""
+"""The most keys that are cut together. For each number of keys a cutter is kept, of 32 bytes a key."""
 _LEARN_KEYS_FIRST = 512
 _LEARN_KEYS_MAX = 20_000
 """How far into a row dead runs are looked for, at first and at most (about 5 ms under the write lock)."""
 _LEARN_ROWS_MAX = 8
-"""Beyond so many rows in one batch, readers find the runs when they meet them."""
+"""The most rows of one batch in which dead runs are looked for. In other rows, readers find them as they meet them."""
 
 
 class RocksCluster:
@@ -125,9 +125,9 @@ class RocksCluster:
     ) -> Self:
         """Opens a cluster directory; an owner creates what is missing.
 
-        access: "write" reads and writes, one at a time; "read" only reads, and sees what the owner has written when
-            a read or a scan begins.
-        dead_run_keys_min: how many keys in a row's stretch without anything visible make it worth remembering.
+        access: "write" reads and writes, for one owner at a time; "read" only reads, and sees what the owner has
+            written when a read or a scan begins.
+        dead_run_keys_min: the fewest keys that a stretch of a row without anything visible has if it is remembered.
 
         Raises:
             UnavailableError: owned by another process, missing (if not the owner), damaged, not writable, no space.
@@ -152,7 +152,7 @@ class RocksCluster:
             self._close_files()
 
     def close_store(self, name: str) -> None:
-        """The last store to close releases the files."""
+        """Closes one store. The last one to close releases the files."""
         with self.lock:
             self._open_stores.discard(name)
         if not self._open_stores:
@@ -168,9 +168,10 @@ class RocksCluster:
         return files
 
     def refreshed(self, name: str, looks: int) -> Files:
-        """The same with all that the owner had written when `looks` was read. For other readers: under the lock.
+        """`files`, with all that the owner had written when `looks` was read. A reader that is not the owner holds the
+        lock.
 
-        Reads that waited for the lock share a look at the owner's files: it takes longer than they do.
+        Reads that waited for the lock share one look at the owner's files, which takes longer than a read.
         """
         if self._follower is not None and name in self._open_stores and (self._files is None or self.looks == looks):
             self.looks += 1
@@ -179,7 +180,7 @@ class RocksCluster:
         return self.files(name)
 
     def writable(self, name: str) -> Files:
-        """The same for a write. After a failed write RocksDB takes no other until it is opened again."""
+        """`files`, for a write. Opens the files again after a failed write: until then RocksDB takes no other."""
         if self.is_beside:
             raise RefusedError(f"{self.path}: opened for reading only: another process owns it")
         if self._failure is not None:
@@ -206,7 +207,7 @@ class RocksCluster:
         return rocksdb_files.open_owner(self.path, self._layout)
 
     def _reopen(self) -> None:
-        """While the disk is full, the old files still serve reads."""
+        """Opens the files again after a failed write. While the disk is full, the old ones still serve reads."""
         if self._failure is None or not self._open_stores:
             return
         try:
@@ -300,8 +301,8 @@ class RocksStore:
         return [[Cell(v.column, v.timestamp) for v in map(self._decode, each) if not v.is_marker] for each in keys]
 
     def _deciding_of(self, family: Rdict, row: bytes) -> list[bytes]:
-        """The first key of each column of a row. A column of many versions is stepped over: notes have thousands
-        between two sweeps.
+        """The first key of each column of a row. If a column has many versions, the others are stepped over: a note has
+        thousands between two sweeps.
         """
         deciding: list[bytes] = []
         position, count = row, _FIRST_CELLS_KEYS
@@ -312,7 +313,7 @@ class RocksStore:
             if len(keys) < count:
                 return deciding
             position = keys[-1][: self._column_end] + _PAST_COLUMN
-            # Where each key is another column, there is nothing to step over.
+            # If each key was another column, there was nothing to step over: more is read at once.
             count = min(4 * count, _SLOW_CHUNK_KEYS_MAX) if len(found) == count else _FIRST_CELLS_KEYS
 
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
@@ -350,7 +351,7 @@ class RocksStore:
         self._cluster.close_store(self._table.name)
 
     def _read_resolving(self, files: Files, row: bytes, position: bytes, limit: int) -> list[bytes]:
-        """The way of a page that meets markers or older versions, on one view of the row."""
+        """Reads a page that meets markers or older versions, on one view of the row."""
         family = files.families[self._table.name]
         runs = self._dead_runs.rows.get(row)
         if not runs:
@@ -397,7 +398,7 @@ class RocksStore:
     def _rows(self, start: bytes, stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         """Every row from `start` to before `stop` with all its keys. Nothing native stays open between two steps.
 
-        Many ranges may be read side by side, so what a bounded one holds is little, and less at its start.
+        Many ranges may be read side by side, so a bounded one holds only a few keys, and fewer at its start.
         """
         position = start if len(start) <= self._row_end else start[: self._row_end] + self._past_row
         most = _CHUNK_KEYS if stop is None else _RANGE_CHUNK_KEYS
@@ -426,7 +427,9 @@ class RocksStore:
             usual = count = min(most, 4 * usual)
 
     def _sweep_row(self, row: bytes, seen: list[bytes], drop: Garbage, now_ms: int) -> Garbage:
-        """Looks again under the lock: meanwhile a put may have come back under the very key that was to go."""
+        """Drops the garbage of a row; returns what was dropped. The row is read again under the lock, because a put may
+        have been written meanwhile under the very key that was to be dropped.
+        """
         with self._cluster.lock:
             files = self._cluster.files(self._table.name)
             keys = self._whole_row(files.families[self._table.name], row, len(seen) + 64)
@@ -465,7 +468,7 @@ class RocksStore:
     def _learn(self, files: Files, row: bytes) -> None:
         family = files.families[self._table.name]
         count = _LEARN_KEYS_FIRST
-        # Most rows are short: of one that is not, what was read comes again.
+        # Most rows are short. A longer one is read again from its start.
         while len(keys := self._within(row, self._take(family, row, count, ONCE))) == count < _LEARN_KEYS_MAX:
             count = min(8 * count, _LEARN_KEYS_MAX)
         self._dead_runs.learn(row, keys, _MARKER, whole=len(keys) < count)
@@ -503,7 +506,7 @@ class RocksStore:
         return columns if len({*columns}) == len(columns) else None
 
     def _columns(self, keys: list[bytes], joined: bytes) -> list[bytes]:
-        """The column of each key. Those of a page are cut out together: in a third of the time."""
+        """The column of each key. The columns of a page are cut out together, which takes a third of the time."""
         first, past = self._row_end, self._column_end
         if len(keys) <= _CUT_TOGETHER_MAX:
             return list(_cutter(first, past - first, len(keys))(joined))
@@ -540,7 +543,7 @@ class RocksStore:
 
 
 def _keys(cells: PutCells | DeleteCells, kind: int) -> list[bytes]:
-    """The key of each cell, neighbours together: RocksDB enters a key next to the one before in less than half of the
+    """The key of each cell, roughly in order: RocksDB enters a key next to the previous one in less than half of the
     time (`python -m bench --only cells`).
     """
     import numpy as np  # noqa: PLC0415 - a reader does not load it
@@ -552,7 +555,7 @@ def _keys(cells: PutCells | DeleteCells, kind: int) -> list[bytes]:
     made["column"] = columns.view(column_of).ravel()
     made["reversed"] = _REVERSED_FROM - timestamps
     made["kind"] = kind
-    # Near is enough, and numbers sort in a third of the time: a key has more than 8 bytes.
+    # Sorted by their first 8 bytes only: roughly is enough, and numbers sort in a third of the time of whole keys.
     beginnings = np.ndarray(len(rows), ">u8", made, strides=made.strides)
     in_order = made[np.argsort(beginnings, kind="stable")]
     found: list[bytes] = in_order.view(f"V{made.dtype.itemsize}").tolist()

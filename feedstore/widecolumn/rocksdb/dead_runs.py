@@ -4,9 +4,9 @@ An unfollow may put a thousand markers on top of a row. Until a sweep drops them
 marker and everything they mask. The runs live in memory only: they are found by reading a row, at most a few thousand
 rows have one, and to forget one costs time, never an answer.
 
-Every method is called under the lock that its store writes under, and `rows` is looked at without: a run stays true
-until a put lands in it, and a put narrows the run before it is written. A reader that finds the same object after it
-has read knows that nothing landed meanwhile.
+Every method is called under the lock that its store writes under. `rows` is read without it: a run stays true until a
+put lands in it, and a put narrows the run before it is written. A reader that finds the same object after it has read
+knows that nothing landed meanwhile.
 """
 
 from collections import defaultdict
@@ -39,7 +39,7 @@ class DeadRuns:
         """The runs of each row that was looked at, in key order. Only changed here."""
 
     def learn(self, row: bytes, keys: Sequence[bytes], marker: int, *, whole: bool) -> None:
-        """Takes the runs from the first keys of a row (`whole`: from all of them)."""
+        """Finds the runs in the first keys of a row. whole: these are all keys of the row."""
         runs = []
         begin, count, column = row, 0, b""
         for key in keys:
@@ -59,8 +59,8 @@ class DeadRuns:
             del self.rows[next(iter(self.rows))]
 
     def put(self, cells: PutCells) -> None:
-        """Cells are about to be written: what lies before the last of them in a run is forgotten. New pins arrive on
-        top of a row, so the rest of the run stays.
+        """Call it before cells are written. The part of a run up to the last of the cells in it is forgotten. New pins
+        arrive on top of a row, so most of the run stays.
         """
         if not self.rows:
             return
@@ -73,7 +73,9 @@ class DeadRuns:
             self.rows[row] = tuple(run for run in narrowed if run[0] < run[1])
 
     def mark(self, cells: DeleteCells) -> None:
-        """Markers are about to be written: they end no run, but may make one where there was none."""
+        """Call it before markers are written. They end no run, but a row without runs may have one now: it is looked at
+        again.
+        """
         if not self.rows:
             return
         for row in lines(cells.rows):

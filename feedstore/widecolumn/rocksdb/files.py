@@ -43,13 +43,13 @@ MERGED_FROM_IF_BUSY = 8
 merges its cells less often.
 """
 JUDGED_WRITES = 64
-"""So many writes of a cluster are looked at together: of one at rest, which notes how far it is, about a quarter of a
-minute.
+"""How many writes of a cluster are judged together. A cluster at rest, which only notes how far it is, takes about a
+quarter of a minute for them.
 """
 BUSY_BYTES = MIB
 REST_BYTES = 64 * 1024
-"""A table that got so many bytes in them is busy, and at rest if it got less: what a writer marks while nothing arrives
-is a sixth of that.
+"""A table is busy if it got at least BUSY_BYTES in these writes, and at rest if it got less than REST_BYTES. What a
+writer notes while nothing arrives is a sixth of REST_BYTES.
 """
 
 DURABLE = WriteOptions()
@@ -60,7 +60,7 @@ REOPEN_FREE_BYTES = 4 * MIB
 UNSYNCED = WriteOptions()
 """For what may be lost by a crash and is found again: the deletions of a sweep."""
 ONCE = ReadOptions()
-"""For what is read once, by the thousand: the cache keeps the blocks of pages."""
+"""For reads of thousands of keys that are not read again: they leave the cache to the blocks of pages."""
 ONCE.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
 
 
@@ -81,8 +81,8 @@ class Files:
     """An open RocksDB.
 
     The directory stays locked while any native object lives, and the frames of an exception that somebody keeps would
-    hold some: so `close` closes what can be closed and drops the rest, and snapshots, iterators and batches are
-    dropped by the caller that makes them, whatever happens.
+    keep some alive. So `close` closes what can be closed, and drops the rest. A caller that makes a snapshot, an
+    iterator or a batch drops it, whatever happens.
 
     owned: the directory that an owner opened; None for a reader. RocksDB names files by path: if another directory was
     put in its place, RocksDB would write there, and remove the files that it does not know.
@@ -119,8 +119,8 @@ class Files:
                     break
 
     def _leave(self) -> None:
-        """Stops the background's work, and leaves the rest as it is until the process ends: to close, or to drop, a
-        RocksDB removes files.
+        """Stops the background's work, and leaves the rest as it is until the process ends: a RocksDB that is closed,
+        or dropped, removes files.
         """
         self.db.cancel_all_background(True)
         for each in (*self.families.values(), self.db):
@@ -128,7 +128,7 @@ class Files:
 
 
 class Merging:
-    """From how many sorted runs on each table is merged. All are at rest at first. Used by one thread at a time."""
+    """Decides from how many sorted runs each table is merged. At first all are at rest. For one thread at a time."""
 
     def __init__(self) -> None:
         self._busy: set[str] = set()
@@ -137,7 +137,7 @@ class Merging:
         """What each table got in these writes."""
 
     def wrote(self, table: str, size: int) -> dict[str, int]:
-        """Notes a write of `size` bytes. Returns from how many runs on tables are merged now, if that changes by it."""
+        """Notes a write of `size` bytes. Returns the tables whose number of runs changes, with the new number."""
         self._bytes[table] += size
         self._writes += 1
         if self._writes < JUDGED_WRITES:
@@ -189,15 +189,15 @@ def open_beside(path: Path, layout: Layout, log_directory: Path) -> Files:
 
 
 def live_files(path: Path, layout: Layout, no_logs: Path) -> dict[str, int]:
-    """The files of which the families consist, as the manifest names them, and their sizes in bytes. no_logs: a
-    directory without logs. The owner's would be replayed only to be dropped: up to 32 MiB, with the interpreter held.
+    """The files of the families, as the manifest names them, and their sizes in bytes. no_logs: a directory without
+    logs. The owner's logs would be replayed only to be dropped: up to 32 MiB, with the interpreter held.
 
-    A secondary passes over what is missing, and shows an older version without a word. Opening for reading alone does
-    not: it looks for every file, and for its size.
+    A secondary passes over what is missing, and silently shows an older version. A RocksDB that is opened for reading
+    alone does not: it checks that every file is there, and its size.
 
     Raises:
-        DamagedError: a file is missing or has another size. Or the owner has just replaced it: the manifest has grown
-            then.
+        DamagedError: a file is missing or has another size. Or the owner has just replaced it: then the manifest has
+            grown.
         UnavailableError: there is no database, or one without these families.
     """
     try:
@@ -223,7 +223,7 @@ def live_files(path: Path, layout: Layout, no_logs: Path) -> dict[str, int]:
 def take(
     path: Path, view: Rdict | Snapshot, position: bytes, count: int, reading: ReadOptions | None = None
 ) -> list[bytes]:
-    """The first `count` keys at or after `position`, fewer only where the table ends."""
+    """The first `count` keys at or after `position`; fewer only if the table ends."""
     try:
         keys = cast("list[bytes]", list(islice(view.keys(from_key=position, read_opt=reading), count)))
         while len(keys) < count:
@@ -238,7 +238,7 @@ def take(
 
 
 def _is_end(view: Rdict | Snapshot, position: bytes) -> bool:
-    """Raises if the files there cannot be read."""
+    """Whether no key is at or after a position. Raises if the files there cannot be read."""
     iterator = view.iter()
     try:
         iterator.seek(position)
@@ -274,7 +274,7 @@ def merge_from(path: Path, family: Rdict, runs: int) -> None:
 
 
 def compact(path: Path, family: Rdict) -> None:
-    """Rewrites what a sweep has dropped."""
+    """Rewrites the files without what a sweep has dropped."""
     options = CompactOptions()
     options.set_exclusive_manual_compaction(v=False)
     try:
@@ -284,7 +284,7 @@ def compact(path: Path, family: Rdict) -> None:
 
 
 def catch_up(path: Path, files: Files) -> None:
-    """Shows what the owner has written since; only for files that were opened for reading."""
+    """Reads what the owner has written since. Only for files that were opened for reading."""
     try:
         files.db.try_catch_up_with_primary()
     except Exception as error:
@@ -308,13 +308,15 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_damage(path: Path) -> None:
-    """RocksDB would start an empty database over the files of one whose CURRENT is gone, and remove them."""
+    """Raises DamagedError if CURRENT is gone, and other files are there: RocksDB would start an empty database, and
+    remove those files.
+    """
     if path.is_dir() and not _exists(path) and any(path.iterdir()):
         raise DamagedError(f"{path}: damaged: CURRENT is missing, and other files are there")
 
 
 def _refuse_nothing(path: Path) -> None:
-    """Rocksdict would create the directory."""
+    """Raises UnavailableError if there is no database: rocksdict would create the directory."""
     if not _exists(path):
         raise UnavailableError(f"{path}: there is no cluster in this directory")
 
@@ -328,7 +330,7 @@ def _refuse_missing(path: Path, names: Iterable[str]) -> None:
 
 
 def _check_widths(path: Path, db: Rdict, tables: Iterable[Table], *, create: bool) -> None:
-    """Keys are cut by position: a table that is opened with other widths would be misread."""
+    """Raises UnsafeTableError if a table was made with other widths. Keys are cut by position, and would be misread."""
     for table in tables:
         widths = bytes((table.row_bytes, table.column_bytes))
         stored = db.get(table.name.encode())
@@ -367,7 +369,7 @@ def _database_options() -> Options:
     options.set_max_background_jobs(2)
     options.set_max_total_wal_size(32 * MIB)
     options.set_max_open_files(256)
-    options.set_max_file_opening_threads(1)  # so many for each table, however few files it has
+    options.set_max_file_opening_threads(1)  # it starts this many for each table, even without files
     options.set_keep_log_file_num(2)
     options.set_max_log_file_size(MIB)
     options.set_bytes_per_sync(MIB)

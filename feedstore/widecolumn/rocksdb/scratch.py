@@ -1,4 +1,4 @@
-"""Directories of temporary files that do not stay when their process was killed."""
+"""Directories of temporary files that are removed even if their process was killed."""
 
 import fcntl
 import os
@@ -11,17 +11,19 @@ from typing import Final
 
 PREFIX: Final = "feedstore-secondary-"
 LEFT_MAX: Final = 100
-"""So many that others have left are removed at once, at most: the first reader after a long time is not kept."""
+"""The most directories left by others that are removed at once, so that the first reader after a long time need not
+wait for long.
+"""
 _ATTEMPTS_MAX: Final = 3
 
 
 class Scratch:
-    """A directory of this process, and of those that it forks while it is there. Not thread-safe.
+    """A directory of this process, and of the processes that it forks while the directory is there. Not thread-safe.
 
-    It is locked, which ends with the process, whatever ends it; and the lock is the kernel's, so that processes which
-    see other process ids see it too, as in containers with one /tmp. Each new one removes those of this user that no
-    process holds. One of an earlier program, which held none, may be in use: its process makes it again, as it does if
-    anything else cleans the directory of temporary files.
+    The directory is locked, and the lock ends with the process, whatever ends it. The lock is the kernel's: processes
+    that see other process ids see it too, as in containers with one /tmp. Each new object removes the directories of
+    this user that no process holds. A directory of an earlier program, which held no lock, may be in use: its process
+    makes it again, as it does if anything else cleans the directory of temporary files.
     """
 
     def __init__(self) -> None:
@@ -41,12 +43,12 @@ class Scratch:
 
 
 def _new() -> tuple[Path, int | None]:
-    """A directory, and the descriptor that holds its lock; None where files cannot be locked."""
+    """Makes a directory. Returns it, and the descriptor that holds its lock; None if files cannot be locked."""
     for _ in range(_ATTEMPTS_MAX):
         path = Path(tempfile.mkdtemp(prefix=PREFIX))
         if (held := _lock(path)) is not None:
             return path, held
-        # Another process may have taken it for one that was left: it removes it.
+        # Another process may have locked it first, as one that was left: it removes it.
     return Path(tempfile.mkdtemp(prefix=PREFIX)), None
 
 
@@ -62,7 +64,7 @@ def _remove_left() -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Holds a directory of this user, until the descriptor is closed; None if another holds it, or it is none."""
+    """Locks a directory of this user until the descriptor is closed. None if another holds it, or it is not one."""
     try:
         held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:

@@ -24,14 +24,14 @@ class Secondary:
     one replay of the owner's log, which holds the interpreter). If neither the manifest nor the log has grown, there is
     nothing to catch up with: the owner writes each batch into its log before the write returns.
 
-    A secondary does not miss a file that is gone or cut: it shows what was there before that file. So the files that
+    A secondary does not notice if a file is gone or cut: it shows what was there before that file. So the files that
     the manifest names are looked for each time.
     """
 
     def __init__(self, path: Path, layout: Layout) -> None:
         self._path = path
         self._live: dict[str, int] = {}
-        """The files of the families, with their sizes, as of the manifest that is open."""
+        """The files of the families, with their sizes, as the manifest that is open names them."""
         self._layout = layout
         self._files: Files | None = None
         self._seen: set[tuple[str, int]] = set()
@@ -41,7 +41,7 @@ class Secondary:
         self._own_logs = Scratch()
 
     def catch_up(self) -> Files:
-        """All that the owner has written by now.
+        """The files, with all that the owner has written by now.
 
         Raises:
             DamagedError: a file is missing, or it is too short.
@@ -91,7 +91,7 @@ class Secondary:
     def _look(self) -> dict[str, int]:
         """The size of each file that counts, by name, in one look at the directory."""
         found: dict[str, int] = {}
-        # What is gone before it was asked for its size, or was never there, is missed by its reader.
+        # A file that is gone before its size is read is left out, like one that was never there: the caller notices.
         with suppress(OSError), os.scandir(self._path) as entries:
             for entry in entries:
                 if entry.name.startswith(_MANIFEST) or entry.name.endswith((_LOG, _TABLE)):
