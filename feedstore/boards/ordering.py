@@ -82,7 +82,7 @@ def following(
 ) -> list[BoardPin]:
     """The next `count` pins below a place, or above it; fewer if the board ends.
 
-    seen: a place further on, if it is known that no pin that is not placed lies between the two.
+    seen: a place further on. All pins between the two places are known to be placed ones.
     """
     found: list[BoardPin] = []
     end: Spot | None = spot
@@ -97,7 +97,9 @@ def following(
 
 
 def start_of(spacing: Spacing, way: Way, spot: Spot, seen: Spot | None) -> Start:
-    """Where a reading from a place begins. seen: a place up to which no pin that is not placed needs to be read."""
+    """Where a reading from a place begins. seen: a place further on. All pins between the two places are known to be
+    placed ones.
+    """
     start = spacing.start(way, spot)
     if seen is None or not is_further(way, seen, spot):
         return start

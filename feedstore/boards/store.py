@@ -147,8 +147,8 @@ class Boards:
 
     def _read(self, board: int, limit: int, most: int, after: Place) -> tuple[Run, Spot]:
         """The rows of pins from a place on, and where that place is now. One statement reads the rows and where the
-        marked pins are now; if these show another place, the rows are read again from there. limit, most: how many pins
-        at most without and with the marked ones.
+        marked pins are now; if these show another place, the rows are read again from there. limit: the size of the
+        page. most: how many rows to read, including those of marked pins.
         """
         check_id("board", board)
         if not 1 <= limit <= MAX_PAGE:
