@@ -42,7 +42,7 @@ def live_pin(key: bytes, record: bytes) -> Pin | None:
     try:
         version, deleted, owner, board, created_ms = _RECORD.unpack_from(record)
         if version != _VERSION or deleted > 1:
-            raise ValueError(f"version {version}, deleted {deleted}")  # noqa: TRY301 - one message for all of these errors
+            raise ValueError(f"version {version}, deleted {deleted}")  # noqa: TRY301 - one message for all errors
         return None if deleted else Pin(pin, owner, board, created_ms)
     except (struct.error, ValueError) as error:
         raise CatalogUnavailableError(f"pin {pin}: its record cannot be read by this program: {error}") from error
