@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def place(config: Config, name: str, meter: Meter = UNCOUNTED) -> ClusterPlace:
-    """The place of a cluster. meter: counts the reads of servers.
+    """The place of a cluster. meter: counts reads from servers.
 
     Raises ConfigError if there is no cluster of that name, or its url cannot be read.
     """

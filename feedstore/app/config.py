@@ -209,9 +209,7 @@ _KEYS: Final = {
     for section in msgspec.structs.fields(_File)
     if isinstance(section.type, type)
 }
-"""The keys that a variable may override, by section. Clusters and catalogs are not among them, because they
-have names.
-"""
+"""The keys that a variable may override, by section. Those of clusters and catalogs cannot be, as these have names."""
 
 
 @dataclass(frozen=True)
@@ -426,7 +424,7 @@ def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
 
 def _refuse_around(path: Path, config: Config) -> None:
     """Raises ConfigError if another store is inside the directory of a cluster: it would be removed when the cluster is
-    created again. Also if two stores are in one file: it would be migrated as the wrong kind.
+    created again. Also if two stores are the same file: it would be migrated as the wrong kind.
     """
     directories = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
     files = {f"shard {number} of the follow store": each for number, each in enumerate(config.shard_files)}

@@ -53,7 +53,7 @@ _THREAD_FILES: Final = 6
 database in files and its log open.
 """
 _FILES_MAX: Final = 65_536
-"""The most files that are allowed: some programs loop over all that they may have."""
+"""The limit of open files is lifted to this, or to what is needed: some programs loop over all that they may have."""
 WAITING_FOR_EACH_THREAD: int = 4
 """The most requests that wait for each thread: if one takes 100 ms, the last waits half a second."""
 _LOOKING: Final = 4
@@ -200,8 +200,8 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
 
 
 def _raise_files(config: Config) -> None:
-    """Raises this process's limit of open files to the most allowed. Raises ConfigError if that is less than it and its
-    connections need.
+    """Lifts this process's limit of open files as far as allowed. Raises ConfigError if the process and its connections
+    need more.
     """
     needed = config.http.connections + SPARE_PLACES + _own_files(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

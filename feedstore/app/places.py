@@ -28,9 +28,9 @@ class ClusterPlace(Protocol):
         ...
 
     def open(self, tables: Sequence[Table], access: Access) -> Cluster:
-        """Raises:
-        UnavailableError: the cluster does not exist. It is not created silently, because it would lack everything that
-        the queue delivered before.
+        """Opens the cluster. Raises:
+        UnavailableError: the cluster does not exist. It is not created silently, because it would lack everything
+            that the queue delivered before.
         """
         ...
 

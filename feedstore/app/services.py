@@ -65,8 +65,8 @@ class Services(NamedTuple):
 
 @contextmanager
 def open_services(config: Config, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> Iterator[Services]:
-    """All services, on one follow store. While all its servers are away, calls that do not need them still work. meter:
-    counts its calls. tracer: the caller closes it after the services.
+    """All services, on one follow store. While all its servers are away, calls that need none of them still work; the
+    rest work once the servers are back. meter: counts its calls. tracer: the caller closes it after the services.
 
     Raises:
         FollowStoreUnavailableError: a database is missing, another one, or not up to date.

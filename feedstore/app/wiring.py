@@ -39,9 +39,7 @@ CLOCK_NAME: Final = "clock.json"
 """The file of a home with the time that its processes share."""
 
 monotonic_s: Final = time.monotonic
-"""The clock of deadlines and durations, in s. All parts that need such a clock are given this one when they
-are made.
-"""
+"""The clock of deadlines and durations, in s. It is handed to all parts that need one when they are made."""
 
 
 def home_clock(config: Config) -> HomeClock | None:
@@ -70,7 +68,7 @@ def reading(
     config: Config, clock: Callable[[], int] | None = None, tracer: Tracer = UNTRACED, meter: Meter = UNCOUNTED
 ) -> Iterator[Replicas]:
     """The clusters for reading pages, the preferred one first. Each is opened when it is first asked, and may be away.
-    clock: the time for `behind_ms`; None: `clock_of` the home. tracer: of reads. meter: counts the reads of servers.
+    clock: the time for `behind_ms`; None: `clock_of` the home. tracer: of reads. meter: counts reads from servers.
     Raises ConfigError.
     """
     with ExitStack() as stack:
@@ -204,7 +202,7 @@ def open_cluster(
 ) -> LazyCluster:
     """A cluster by name, opened when it is first used. access: `write` owns it; `read` reads while another process
     writes. feeds: whether to open the feeds, or only the progress. Without the feeds less memory is needed: a process
-    that opens an embedded table loads all that was written to it since its last flush. meter: counts the reads of
+    that opens an embedded table loads all that was written to it since its last flush. meter: counts reads from
     servers. Raises ConfigError.
 
     Opening raises DamagedError if the cluster was written under another name.

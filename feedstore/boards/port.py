@@ -127,7 +127,7 @@ class Place(NamedTuple):
     it.
 
     seen: a place further on, if the page before ended among the lines of moved pins, behind the last pin that it
-    showed. All pins up to there that are not placed were shown.
+        showed. All pins up to there that are not placed were shown.
     """
 
     spot: Spot
@@ -157,11 +157,12 @@ class BoardFindings(NamedTuple):
 
     pins: how many there are in this part. room: of the narrowest gap, in bits; -1 for a tie, None without a gap.
     narrow: the lower pin of each gap that has less room than the threshold. Re-spacing should have been asked for
-    there.
+        there.
     ties: pairs of pins with the same sequence. A pin that is saved with a time in the past may tie with a placed one; a
-    tie is a fault only if both pins are placed.
+        tie is a fault only if both pins are placed.
     dead: placed rows without a living pin, by the keys of their missing lines. They count neither in `pins` nor for
-    gaps. after: where the next part begins; None at the end of the board.
+        gaps.
+    after: where the next part begins; None at the end of the board.
     """
 
     pins: int
@@ -178,11 +179,11 @@ class RoomSpread(NamedTuple):
 
     above, below: the sequences just outside of the window. members: the pins in it.
     at: the place of the pin that was looked at last. passed: how many pins were looked at in this pass.
-    lower, skipped: the values of `at` and `passed` with which the second pass begins. falling: whether this is the
-    second pass.
+    lower, skipped: the values of `at` and `passed` with which the second pass begins.
+    falling: whether this is the second pass.
     seen: where the pin at `at` was before this re-spacing moved it. All pins between the two places that are not placed
-    were looked at, unless the board has changed since. quiet: the number that `BoardRows.quiet` gave then, which shows
-    if it has.
+        were looked at, unless the board has changed since.
+    quiet: the number that `BoardRows.quiet` gave then, which shows if the board has changed.
     """
 
     above: int

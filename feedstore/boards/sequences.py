@@ -30,7 +30,7 @@ class Spacing:
     unit: the labels of one millisecond. step: the labels between two adjacent ids of one ms. last_id: the largest id;
         `last_id * step < unit`. ceiling: every sequence is below it, and above 0.
     threshold: a gap with less room than this, in bits, must be re-spaced. restored: the room, in bits, that re-spacing
-    gives to each gap.
+        gives to each gap.
     """
 
     unit: int = 10**25
@@ -87,8 +87,8 @@ class Spacing:
         whole, part = divmod(rest, self.step)
         line = self.last_id - whole  # the id, in that ms, with this sequence, or the one directly below it
         if part == 0 and (spot.pin < line if way == "down" else spot.pin > line):
-            # A tie: of two pins with the same sequence, the smaller id is above. This line was passed already, so skip
-            # it.
+            # A tie: of two pins with the same sequence, the smaller id is above. This line comes after the place, so
+            # the reading must include it.
             line += -1 if way == "down" else 1
         elif part > 0 and way == "down":
             line -= 1

@@ -82,7 +82,9 @@ class Flights(Generic[T]):
         return len(self._by_key)
 
     def board(self, keys: Sequence[bytes], now_s: float, until_s: float) -> Boarded[T]:
-        """Joins the flights that have the keys, unless they should have ended by now, and makes one for the rest."""
+        """Joins the flights that have the keys, and makes a new one for the rest. Flights that should have ended by now
+        are not joined.
+        """
         joined: dict[Flight[T], list[bytes]] = {}
         rest: Sequence[bytes] = keys
         flights = list(map(self._by_key.get, keys))

@@ -11,10 +11,10 @@ from feedstore.catalog.cache import StreamState, known_ms_of, version_of
 from feedstore.catalog.port import Update
 
 UPDATES_MAX: Final = 16_384
-"""How many of the latest updates are remembered: 16 s of a thousand a second."""
+"""The most updates that are remembered: 16 s of a thousand a second."""
 
 BYTES_MAX: Final = 8 * 2**20
-"""And how many bytes of keys and records."""
+"""The most bytes of keys and records that are remembered."""
 
 
 class Heard:

@@ -41,15 +41,15 @@ class CatalogReplicas:
         return fetched._replace(cluster=name)
 
     def generations(self) -> list[Generation]:
-        """Of the cluster that would be asked first, if it answers."""
+        """The generations of the cluster that is asked first, or of the one that answers in its place."""
         return self._first(lambda reader, _: reader.generations(), None)[1]
 
     def delta(self) -> Delta:
-        """Of the cluster that would be asked first, if it answers."""
+        """The state of the delta in the cluster that is asked first, or in the one that answers in its place."""
         return self._first(lambda reader, _: reader.delta(), None)[1]
 
     def rollbacks(self) -> int:
-        """Of the cluster that would be asked first, if it answers."""
+        """How many rollbacks there were in the cluster that is asked first, or in the one that answers in its place."""
         return self._first(lambda reader, _: reader.rollbacks(), None)[1]
 
     def set_known(self, name: str, known_ms: int | None) -> None:

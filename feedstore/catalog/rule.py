@@ -17,7 +17,7 @@ def wins(time_ms: int, as_of_ms: int) -> bool:
 
 
 def stamp(update: Update) -> int:
-    """The place of an update among those of its key: by the source's time; at equal times the deletion is later."""
+    """The order of an update among those of its key: by the source's time; at equal times the deletion is later."""
     return 2 * update.time_ms + (update.record is None)
 
 

@@ -58,8 +58,8 @@ R = TypeVar("R", bound=RecordedAction)
 class PinsPage(msgspec.Struct, frozen=True):
     """A part of a feed with the pins themselves, newest first.
 
-    pins: those that are not deleted, at most as many as were asked for. A short page is not an end: only `cursor is
-    None` is.
+    pins: those that are not deleted, at most as many as were asked for. A short page does not mean the end; only
+    `cursor is None` does.
     cursor: where the next page begins; good for `page` as well.
     served_by, behind_ms: as on a Page. After several reads: the cluster of the first, and the worst `behind_ms` of all.
     """
@@ -86,8 +86,8 @@ class ClusterLine(msgspec.Struct, frozen=True):
 class FeedService:
     """Thread-safe.
 
-    pins: where the pins of a page come from. cap: how many entries of a feed a reader can reach. refill_again_ms: a
-    feed that ends early is refilled at most once in so long. within_s: how long a page may take if the caller gives no
+    pins: where the pins of a page come from. cap: how many entries of a feed a reader can reach. refill_again_ms: the
+    least time between two refills of a feed that ends early. within_s: how long a page may take if the caller gives no
     deadline. clock: in s, the same one as the replicas'. close: releases what this was made from.
 
     Deadlines are times of the clock, which is `time.monotonic` except in tests. They bound the reads of the clusters;
@@ -129,8 +129,8 @@ class FeedService:
         another cluster serves a page. A pin that was deleted a moment ago may still be there.
 
         If the feed ends below its cap and the user follows something, a refill is asked for on another thread (rule 9),
-        at a bounded rate (`refills`). Deleted pins leave gaps in feeds that nothing else fills, and only a walk to the
-        end finds them.
+        at a bounded rate (`refills`). Deleted pins make feeds shorter, nothing else refills these, and only a walk to
+        the end shows it.
 
         Raises:
             InvalidValueError: `user` is no id, or `limit` is out of range.
@@ -147,7 +147,7 @@ class FeedService:
     def pins_page(
         self, user: int, limit: int = 25, cursor: str | None = None, deadline_s: float | None = None
     ) -> PinsPage:
-        """A page of pins: out of the catalog of pins if there is one, else out of the follow store.
+        """A page of pins, from the catalog of pins if there is one, else from the follow store.
 
         Pins that are deleted, or have no record, are left out. Others are read in their place, with at most
         `MORE_READS_MAX` further reads: a page is short only if the feed ends, if hundreds of pins in a row are gone, or

@@ -47,7 +47,7 @@ class Endpoint(Generic[A, Q, B]):
     is_bounded: whether everything that a request with this query waits for ends by the deadline. Such requests have
         threads of their own.
     is_look: whether it reports the state of the system. Such requests have threads of their own, too: they matter most
-    while everything else hangs.
+        while everything else hangs.
     """
 
     name: str

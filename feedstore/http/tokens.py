@@ -88,7 +88,7 @@ class Tokens:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
-        """Raises ConfigError: the file is missing, wrong, or everybody may read it."""
+        """Raises ConfigError if the file is missing or wrong, or if everybody may read it."""
         self._path = path
         self._clock = clock
         self._wall_ms = wall_ms
@@ -192,7 +192,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listed(path: Path) -> list[IssuedToken]:
-    """The tokens in a file, in its order. Raises ConfigError: the file is missing, wrong, or everybody may read it."""
+    """The tokens in a file, in its order. Raises ConfigError if it is missing or wrong, or if everybody may read it."""
     return _read(path).tokens
 
 

@@ -24,8 +24,8 @@ BLOCK_BYTES_MAX: Final = 65_536
 """The largest size of blocks: one record may be that large."""
 
 BLOCKS_OF_A_SIZE: Final = 65_536
-"""The size of blocks is doubled after each run of this many. So 4 GB of records have an index of 330,000 keys, and even
-64 GB need only the memory for a million.
+"""The size of blocks is doubled after each run of this many. So 4 GB of records have an index of 330,000 keys, and 64
+GB need no more memory than for a million.
 """
 
 PART_KEYS: Final = 4_096
