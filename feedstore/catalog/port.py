@@ -161,9 +161,9 @@ class CatalogReader(Protocol):
 
     def rollbacks(self) -> int:
         """How many rollbacks there were: times that a generation came into use that is not later than the one before
-        it. The number may be a second old. A fetch of this reader that begins after this call reads the generation of
-        that moment, or one that came into use later. If the number has changed, what was fetched before may be from a
-        wrong batch.
+        it. The number may be a second old. A fetch of this reader that begins after this call reads the generation that
+        was current when the number was taken, or one that came into use later. If the number has changed, what was
+        fetched before may be from a wrong batch.
 
         Raises CatalogUnavailableError.
         """

@@ -63,7 +63,7 @@ def extended(trail: Sequence[str], name: str) -> list[str]:
 
 
 def is_later(one: str, other: str) -> bool:
-    """Whether one generation comes after another in the order of all."""
+    """Whether one generation comes after another: by as_of, then by hash."""
     return _place(one) > _place(other)
 
 

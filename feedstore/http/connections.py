@@ -2,9 +2,9 @@
 
 uvicorn bounds how long a connection may be idle between requests. The rest is bounded here, by three rules:
 - Only the body of a request may be long, and its reader bounds it. The rest is counted together: the head, the frames
-of chunks, and the trailers, which are dropped.
+  of chunks, and the trailers, which are dropped.
 - A client has a limited time to send a request, from its first byte to its last, whether it is being read or not, and
-to take an answer, until the client's kernel has it.
+  to take an answer, until the client's kernel has it.
 - If a request is answered before all of it has arrived, its connection ends.
 
 `Places` decides which clients have a connection at all.

@@ -13,7 +13,7 @@ from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Gene
 from feedstore.widecolumn.hbase import HBaseCluster
 
 LOOK_EVERY_S: Final = 1.0
-"""How long a reader may not notice a swap."""
+"""The longest time that a swap may go unnoticed."""
 
 _ATTEMPTS_MAX: Final = 5
 _FETCHES: Final = 16
@@ -37,12 +37,12 @@ class Reading:
         between any two.
 
         1. Read the row: the current generation, and `known`, at most a second old. An update that is entered later is
-        not promised, whether the next step sees it or not.
+           not promised, whether the next step sees it or not.
         2. Read the updates, and the generation's records at the same time.
         3. Read the row again, after the updates: a collection raises the floor in it before it removes the first
-        update. If an update was removed that this generation needs, the floor is now above its as_of. Then either
-        another generation is current, and the steps are repeated with that one; or there was a gap, and nothing is
-        known after its as_of.
+           update. If an update was removed that this generation needs, the floor is now above its as_of. Then either
+           another generation is current, and the steps are repeated with that one; or there was a gap, and nothing is
+           known after its as_of.
 
         The table of a generation is kept for some time after its name is gone. A fetch that is slower than that finds
         the table missing, and then another generation is current.

@@ -1,9 +1,9 @@
 """The state of a catalog as one document, and each step from one state to the next. Pure.
 
 The document is one cell of one row and is replaced by compare-and-set (`CatalogRow.change`), so every step sees what
-all earlier ones did. An announced load keeps the floor of each later collection below its as_of, and a load that comes
-after a collection finds that floor. Tables are made after they are announced and removed before they are forgotten, so
-every existing table has its name here.
+all earlier ones did. An announced load keeps the floor of each later collection from rising above its as_of, and a
+load that comes after a collection finds that floor. Tables are made after they are announced and removed before they
+are forgotten, so every existing table has its name here.
 """
 
 from collections.abc import Iterable, Mapping

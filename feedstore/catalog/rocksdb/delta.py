@@ -1,9 +1,9 @@
 """The delta: a RocksDB that its owner writes and others follow.
 
 Updates are in one column family: key -> time x 2 + deleted (8 bytes, big-endian), then the record. `floor` and `known`
-are in another, so that no key can be one of theirs, and `known/<sources>/<source>` for each source that is not the only
-one. The owner reads the present update before it writes, so a reader needs one `get` for each key. A bloom filter makes
-these cheap, as nearly all keys are absent.
+are in another one, so that no key can collide with them. So is `known/<sources>/<source>` for each source, if there are
+several. The owner reads the present update before it writes, so a reader needs one `get` for each key. A bloom filter
+makes these cheap, as nearly all keys are absent.
 """
 
 import threading

@@ -17,7 +17,7 @@ from feedstore.catalog.rocksdb.generations import Opened
 _log = structlog.get_logger()
 
 LOOK_EVERY_S: Final = 1.0
-"""How long a reader may not notice a swap."""
+"""The longest time that a swap may go unnoticed."""
 
 _ATTEMPTS_MAX = 10
 
@@ -105,8 +105,8 @@ class Reading:
         2. Read `known`, before the updates: one that is entered later is not promised, whether step 3 sees it or not.
         3. Read the updates.
         4. Read the floor, after them: a collection raises the floor before it removes the first update. If an update
-        was removed that this generation needs, the floor is now above its as_of. Then either another generation is
-        current, and the steps are repeated with that one; or there was a gap, and nothing is known after its as_of.
+           was removed that this generation needs, the floor is now above its as_of. Then either another generation is
+           current, and the steps are repeated with that one; or there was a gap, and nothing is known after its as_of.
         """
         checks.check_keys(keys)
         opened = self._current.get()
