@@ -50,7 +50,7 @@ def ids(path: Mapping[str, str]) -> dict[str, int]:
 
 @lru_cache(maxsize=256)
 def query(text: bytes, into: type[Any]) -> Any:
-    """The decoded query. Each parameter may occur once, and unknown ones are refused. The result is cached, as most
+    """The decoded query. A parameter may occur at most once; unknown ones are refused. The result is cached, as most
     first pages have the same query; that is safe because it is frozen.
     """
     found: dict[str, str] = {}
