@@ -128,7 +128,7 @@ class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"
 
 
 class RefillAsked(msgspec.Struct, frozen=True, tag_field="type", tag="refill"):
-    """The newest pins of `user`'s feed are to be written again: in one cluster, or in all if `cluster` is None."""
+    """The row of `user` wants its newest pins written again: in one cluster, or (`cluster` is None) in all."""
 
     user: int
     cluster: str | None
