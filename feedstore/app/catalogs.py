@@ -170,13 +170,13 @@ def pins_from(config: Config, follows: FollowStore, catalog: Catalog[HeldPin]) -
 
 @contextmanager
 def open_reader(config: Config, catalog: str, cluster: str) -> Iterator[CatalogReader]:
-    """Raises ConfigError."""
+    """The reader of a catalog in one cluster. Raises ConfigError."""
     with closing(place(config, catalog, cluster).reader()) as reader:
         yield reader
 
 
 @contextmanager
 def open_store(config: Config, catalog: str, cluster: str) -> Iterator[CatalogStore]:
-    """Raises ConfigError."""
+    """The store of a catalog in one cluster. Raises ConfigError."""
     with closing(place(config, catalog, cluster).store()) as store:
         yield store

@@ -29,7 +29,7 @@ def encode(board: int, place: Place) -> str:
 
 
 def decode(board: int, text: str) -> Place:
-    """Raises MalformedCursorError if `text` is no cursor of this board."""
+    """The place in a cursor. Raises MalformedCursorError if `text` is no cursor of this board."""
     check_id("board", board)
     body = unsealed(_owner(board), text, _BYTES + (_SPOT.size if len(text) > _CHARACTERS else 0))
     sequence, pin = _SPOT.unpack_from(body)

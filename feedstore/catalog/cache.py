@@ -97,7 +97,7 @@ class Form(Protocol[T]):
     """
 
     def made(self, key: bytes, record: bytes) -> T:
-        """Raises CatalogUnavailableError: this program cannot read the record."""
+        """The object of a record. Raises CatalogUnavailableError if this program cannot read the record."""
         ...
 
     def size(self, held: T) -> int:

@@ -83,7 +83,7 @@ class CatalogService:
         self.clock_ms = clock_ms
 
     def catalog(self, name: str) -> Catalog[Any]:
-        """Raises UnknownCatalogError."""
+        """A catalog by name. Raises UnknownCatalogError."""
         return self._found(name).catalog
 
     def states(self) -> list[CatalogState]:

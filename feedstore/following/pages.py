@@ -34,7 +34,7 @@ def encode_cursor(user: int, cursor: Cursor) -> str:
 
 
 def decode_cursor(user: int, text: str) -> Cursor:
-    """Raises MalformedCursorError if `text` is not a cursor of this user's feed."""
+    """Decodes a cursor. Raises MalformedCursorError if `text` is not a cursor of this user's feed."""
     check_id("user", user)
     return Cursor(*_CURSOR.unpack(unsealed(_USER(user), text, _CURSOR.size)))
 

@@ -67,5 +67,5 @@ class LimitsSettings(
     purge_window_ms: Ms
 
     def of(self, feed: FeedSettings) -> Limits:
-        """Raises ValueError if they do not fit together."""
+        """The limits of both sections. Raises ValueError if they do not fit together."""
         return Limits(feed.cap, feed.slack, self.action_age_ms, self.delivery_age_ms, self.purge_window_ms)

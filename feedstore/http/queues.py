@@ -43,7 +43,7 @@ class Queues(Protocol):
     """Thread-safe."""
 
     def state(self) -> QueuesState:
-        """Raises QueuesUnavailableError."""
+        """How much each group has left to do. Raises QueuesUnavailableError."""
         ...
 
     def letters(self, after: int, limit: int) -> Sequence[Letter]:

@@ -62,7 +62,7 @@ class PrometheusHours:
         """Why there is no answer."""
 
     def hour(self) -> Hour:
-        """Raises PlotsUnavailableError."""
+        """The plots of the last hour. Raises PlotsUnavailableError."""
         with self._lock:
             if self._clock() - self._asked_s >= AGAIN_S:
                 try:

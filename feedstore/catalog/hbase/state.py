@@ -112,14 +112,14 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
 
     def generation(self, name: str) -> Made:
-        """Raises CatalogRefusedError."""
+        """A generation by its id. Raises CatalogRefusedError if there is none."""
         for each in self.generations:
             if each.id == name:
                 return each
         raise CatalogRefusedError(f"there is no generation {name!r}")
 
     def in_use(self) -> Made:
-        """Raises NoGenerationError."""
+        """The current generation. Raises NoGenerationError if there is none."""
         if self.current is None:
             raise NoGenerationError("no generation of this catalog is in use: feedctl catalog build, or load")
         return self.generation(self.current)
@@ -134,7 +134,7 @@ def encoded(state: StoredState) -> bytes:
 
 
 def decoded(document: bytes) -> StoredState:
-    """Raises CatalogUnavailableError."""
+    """The state in a document. Raises CatalogUnavailableError if it cannot be read."""
     try:
         return msgspec.json.decode(document, type=StoredState)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -162,7 +162,7 @@ def raised(state: StoredState, floor_ms: int) -> StoredState:
 
 
 def announced(state: StoredState, load: Loading) -> StoredState:
-    """Raises CatalogRefusedError."""
+    """A load begins. Raises CatalogRefusedError if the delta may lack updates that it needs."""
     checks.check_floor(state.floor_ms, load.as_of_ms)
     return state if load in state.loading else _with(state, loading=(*state.loading, load))
 
@@ -212,7 +212,7 @@ def ended(state: StoredState, build: str) -> StoredState:
 
 
 def used(state: StoredState, name: str) -> StoredState:
-    """Raises CatalogRefusedError."""
+    """Makes a generation current. Raises CatalogRefusedError if there is none of that name."""
     rollbacks = state.rollbacks + rule.rolls_back(state.current, name)
     noted = tuple(rule.extended(state.trail, name))
     return _with(state, current=state.generation(name).id, rollbacks=rollbacks, noted=noted)

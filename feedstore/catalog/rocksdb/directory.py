@@ -138,7 +138,7 @@ class Directory:
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def pointer(self) -> Pointer:
-        """Raises NoGenerationError, or CatalogUnavailableError if CURRENT cannot be read."""
+        """The content of CURRENT. Raises NoGenerationError, or CatalogUnavailableError if it cannot be read."""
         with self._reading_current():
             text = self.current_file.read_bytes()
         try:
