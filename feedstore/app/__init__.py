@@ -1,1 +1,1 @@
-"""The only place that knows all: the configuration, the adapters by scheme, the services and servers they become."""
+"""The only package that knows all parts: it makes adapters, services and servers out of the configuration."""

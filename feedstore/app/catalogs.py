@@ -24,18 +24,18 @@ from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.watermarks import Watermarks
 
 FALLBACKS_AT_ONCE: Final = 8
-"""So many pages of this process ask the follow store at once for what the catalog lacks."""
+"""At most this many pages of this process ask the follow store at once for pins that the catalog lacks."""
 
 SWAPS_AT_ONCE: Final = 16
-"""So many clusters are swapped at once: all that a home may have."""
+"""At most this many clusters are swapped at once: all that a home may have."""
 
 HOUR_MS: Final = 3_600_000
-"""How long a record is held that updates keep fresh."""
+"""How long a record is held if updates keep it fresh."""
 
 
 class CatalogPlace(NamedTuple):
-    """Where one catalog of one cluster is. reader: makes what reads it. store: makes what loads and updates it as well.
-    Neither opens anything before it is used.
+    """Where one catalog of one cluster is. reader: makes a reader of it. store: makes a store, which also loads and
+    updates it. Neither opens anything before it is used.
     """
 
     reader: Callable[[], CatalogReader]
@@ -43,7 +43,7 @@ class CatalogPlace(NamedTuple):
 
 
 def settings_of(config: Config, catalog: str) -> CatalogSettings:
-    """Raises ConfigError, which names the catalogs that there are."""
+    """The settings of a catalog. Raises ConfigError, which names the catalogs that exist."""
     try:
         return config.catalogs[catalog]
     except KeyError:
@@ -52,7 +52,7 @@ def settings_of(config: Config, catalog: str) -> CatalogSettings:
 
 
 def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
-    """Raises ConfigError if there is no catalog or cluster of that name."""
+    """The place of a catalog in a cluster. Raises ConfigError if there is no catalog or cluster of that name."""
     settings_of(config, catalog)
     found = config.cluster(cluster)
     match found.scheme:
@@ -66,7 +66,7 @@ def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
 
 def _in_files(config: Config, cluster: ClusterConfig, catalog: str) -> CatalogPlace:
     """A directory next to the cluster's."""
-    from feedstore.catalog.rocksdb.reader import RocksCatalogReader  # noqa: PLC0415 - HBase need not pay for RocksDB
+    from feedstore.catalog.rocksdb.reader import RocksCatalogReader  # noqa: PLC0415 - HBase does not need RocksDB
     from feedstore.catalog.rocksdb.store import RocksCatalogStore  # noqa: PLC0415 - the same
 
     directory = config.path(cluster.url)
@@ -90,7 +90,7 @@ def _in_hbase(cluster: ClusterConfig, catalog: str, fetches_at_once: int) -> Cat
         raise ConfigError(f"cluster {cluster.name}: {error}") from error
 
     def opened() -> HBaseCluster:
-        # Connections of its own: fetches do not wait for pages of feeds.
+        # Separate connections, so that fetches do not wait for pages of feeds.
         return HBaseCluster.open(cluster.url, [], check=False)
 
     return CatalogPlace(
@@ -105,7 +105,7 @@ def _unique() -> str:
 
 @contextmanager
 def open_catalog(config: Config, name: str) -> Iterator[Catalog[Any]]:
-    """A catalog as this process reads it: from whichever cluster answers, through a cache. Raises ConfigError."""
+    """A catalog for reading: from the cluster that answers, through a cache of this process. Raises ConfigError."""
     with _open_served(config, name) as served:
         yield served.catalog
 
@@ -153,12 +153,12 @@ def open_pins(config: Config, follows: FollowStore) -> Iterator[PinSource]:
 
 @contextmanager
 def pins_from(config: Config, follows: FollowStore, catalog: Catalog[HeldPin]) -> Iterator[PinSource]:
-    """The same on a catalog of pins that the caller has opened, and closes after it."""
+    """The source of pages of pins, on a catalog of pins that the caller has opened and closes afterwards."""
     with ExitStack() as stack:
         source = None
         match settings_of(config, PINS).missing:
             case "source":
-                # On threads even in files: the time of a page is bounded, that of a query is not.
+                # On threads even if the store is in files: a page has a deadline, and a query has none.
                 reads = OnThreads("follows", FALLBACKS_AT_ONCE)
                 source = stack.enter_context(closing(BoundedSource(FollowStorePins(follows), reads, monotonic_s)))
             case "skip":
@@ -170,13 +170,13 @@ def pins_from(config: Config, follows: FollowStore, catalog: Catalog[HeldPin]) -
 
 @contextmanager
 def open_reader(config: Config, catalog: str, cluster: str) -> Iterator[CatalogReader]:
-    """Raises ConfigError."""
+    """The reader of a catalog in one cluster. Raises ConfigError."""
     with closing(place(config, catalog, cluster).reader()) as reader:
         yield reader
 
 
 @contextmanager
 def open_store(config: Config, catalog: str, cluster: str) -> Iterator[CatalogStore]:
-    """Raises ConfigError."""
+    """The store of a catalog in one cluster. Raises ConfigError."""
     with closing(place(config, catalog, cluster).store()) as store:
         yield store

@@ -1,4 +1,4 @@
-"""Which place a cluster's url leads to: a directory, or HBase behind its gateways."""
+"""The place that a cluster's url leads to: a directory, or HBase behind its gateways."""
 
 from typing import TYPE_CHECKING, assert_never
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def place(config: Config, name: str, meter: Meter = UNCOUNTED) -> ClusterPlace:
-    """meter: what is counted of reads of servers.
+    """The place of a cluster. meter: counts reads from servers.
 
-    Raises ConfigError where there is no cluster of that name, or its url cannot be read.
+    Raises ConfigError if there is no cluster of that name, or its url cannot be read.
     """
     cluster = config.cluster(name)
-    # Neither kind of cluster pays for the libraries of the other, in memory above all.
+    # Each kind of cluster loads only its own libraries, above all to save memory.
     match cluster.scheme:
         case "rocksdb":
             from feedstore.app.rocksdb import DirectoryPlace  # noqa: PLC0415
@@ -31,7 +31,7 @@ def place(config: Config, name: str, meter: Meter = UNCOUNTED) -> ClusterPlace:
 
 
 def gateways(cluster: configuration.ClusterConfig, meter: Meter = UNCOUNTED) -> "HBasePlace":
-    """The place of a cluster in HBase. meter: as of `place`. Raises ConfigError."""
+    """The place of a cluster in HBase. meter: counts its reads. Raises ConfigError."""
     try:
         from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:

@@ -97,7 +97,7 @@ sample = 0.01                 # the share of requests that are recorded, where t
 
 
 GATHER_MS_MAX: Final = 100
-"""How far apart the lots of a writer may be kept."""
+"""The largest `gather_ms` of a writer."""
 
 ClusterScheme = Literal["rocksdb", "hbase"]
 FollowsScheme = Literal["sqlite", "mysql"]
@@ -110,9 +110,9 @@ CLUSTERS: Final[Mapping[ClusterScheme, str]] = {
 }
 FOLLOWS: Final[Mapping[FollowsScheme, str]] = {"sqlite": "sqlite:PATH", "mysql": "mysql://USER@HOST/DATABASE"}
 QUEUES: Final[Mapping[QueueScheme, str]] = {"embedded": "embedded:PATH", "kafka": "kafka://HOST:PORT"}
-"""The schemes of every adapter, each with the form of its urls. A url of any other scheme is refused here. Code that
-depends on the adapter matches its scheme and ends in `assert_never`, so that mypy names every place that a new scheme
-must be added to.
+"""The schemes of all adapters, each with the form of its urls. A url of any other scheme is refused here. Code that
+depends on the adapter matches the scheme and ends in `assert_never`, so that mypy names every place where a new scheme
+must be added.
 """
 
 
@@ -177,8 +177,8 @@ class WorkerSettings(
         "canary_ms": "canary",
     },
 ):
-    """How the workers work; what imports them is above this package. gather_ms: how far apart a writer's lots begin, if
-    little comes. canary_ms: how often canaries go the whole way; None: never.
+    """The settings of the workers, which are in a package above this one. gather_ms: how far apart a writer's lots
+    begin if few messages come. canary_ms: how often canaries go the whole way; None: never.
     """
 
     tick_ms: Ms = Ms(1_000)
@@ -209,13 +209,13 @@ _KEYS: Final = {
     for section in msgspec.structs.fields(_File)
     if isinstance(section.type, type)
 }
-"""The keys that a variable may override, by section: all but the clusters and the catalogs, which have names."""
+"""The keys that a variable may override, by section. Those of clusters and catalogs cannot be, as these have names."""
 
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster's name and where it is. scheme: of its url. zookeeper: HOST:PORT, or several, for what no gateway
-    does.
+    """A cluster's name and where it is. scheme: of its url. zookeeper: HOST:PORT, or several, for operations that no
+    gateway offers.
     """
 
     name: str
@@ -238,10 +238,10 @@ class ClusterConfig:
 @dataclass(frozen=True)
 class Config:
     """The content of `feed.toml`. home: the directory that relative paths in urls start from. replication: of the
-    topics, where the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty.
-    clusters: in the order in which readers prefer them, but for `serving.prefer`. dead_letter_age_ms, dead_letters: how
-    long, and how many, dead letters are kept. clock_offset_ms: how far the clock of a process may be off. catalogs: by
-    name. sources: which values come from the environment.
+    topics, if the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty. clusters:
+    in the order in which readers prefer them, except that `serving.prefer` comes first. dead_letter_age_ms,
+    dead_letters: how long and how many dead letters are kept. clock_offset_ms: how far the clock of a process may be
+    off. catalogs: by name. sources: which values come from the environment.
     """
 
     home: Path
@@ -267,7 +267,7 @@ class Config:
 
     @property
     def holds_files(self) -> bool:
-        """Whether a store of the home is in files: all of its processes are on one machine."""
+        """Whether any store of the home is in files; if so, all of its processes are on one machine."""
         in_files = any(cluster.in_files for cluster in self.clusters)
         return in_files or self.queue_file is not None or bool(self.shard_files)
 
@@ -298,7 +298,7 @@ class Config:
                 assert_never(self.queue_scheme)
 
     def cluster(self, name: str) -> ClusterConfig:
-        """Raises ConfigError, which names the clusters that there are."""
+        """The cluster of a name. Raises ConfigError, which names the clusters that exist."""
         for each in self.clusters:
             if each.name == name:
                 return each
@@ -352,7 +352,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     try:
         limits = file.limits.of(file.feed)
     except ValueError as error:
-        # Its message names what does not fit together.
+        # The message of the error names the keys that do not fit together.
         keys = [f"{section}.{key}" for section in ("feed", "limits") for key in _KEYS[section] if key in str(error)]
         raise ConfigError(f"{sources.blamed(*keys)}: {error}") from error
     config = Config(
@@ -397,9 +397,9 @@ def _shards_scheme(sources: Sources, urls: Sequence[str]) -> FollowsScheme:
 
 
 def _scheme(sources: Sources, key: str, url: str, known: Mapping[_Scheme, str], whose: str | None = None) -> _Scheme:
-    """The scheme of a url. known: the schemes that there are, each with the form of its urls.
+    """The scheme of a url. known: all schemes, each with the form of its urls.
 
-    Raises ConfigError. It does not repeat the url: there may be a password in it.
+    Raises ConfigError, which does not show the url: it may contain a password.
     """
     found, _, rest = url.partition(":")
     blamed = f"{sources.blamed(key)}: {whose or key}"
@@ -413,7 +413,7 @@ def _scheme(sources: Sources, key: str, url: str, known: Mapping[_Scheme, str], 
 
 
 def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
-    """Raises ConfigError if two clusters are one: each would hold what was written for the other."""
+    """Raises ConfigError if two clusters are in one place: each would get what is written for the other."""
     places = [(cluster.name, _places(path.parent, cluster)) for cluster in clusters]
     for (name, ours), (other, theirs) in itertools.combinations(places, 2):
         if shared := ours & theirs:
@@ -423,8 +423,8 @@ def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
 
 
 def _refuse_around(path: Path, config: Config) -> None:
-    """Raises ConfigError if something else is inside the directory of a cluster: it would go with the cluster when that
-    is created again. The same if two files are one: it would be migrated as what it is not.
+    """Raises ConfigError if another store is inside the directory of a cluster: it would be removed when the cluster is
+    created again. Also if two stores are the same file: it would be migrated as the wrong kind.
     """
     directories = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
     files = {f"shard {number} of the follow store": each for number, each in enumerate(config.shard_files)}
@@ -445,7 +445,7 @@ def _refuse_around(path: Path, config: Config) -> None:
 
 
 def _places(home: Path, cluster: ClusterConfig) -> frozenset[str]:
-    """The places that a cluster's url leads to: its directory, whatever its path; or its tables behind each gateway."""
+    """The places that a cluster's url leads to: its directory, resolved; or its tables behind each gateway."""
     match cluster.scheme:
         case "rocksdb":
             return frozenset({str((home / cluster.url.partition(":")[2]).resolve())})
@@ -459,6 +459,6 @@ def _places(home: Path, cluster: ClusterConfig) -> frozenset[str]:
 
 
 def _key_in(field: str) -> str:
-    """The key that a field is of: there is more behind it where that is a list."""
+    """The key of a field in an error; if the key is a list, the field has more after it."""
     match = re.match(r"[a-z]+\.[a-z_]+", field)
     return match[0] if match else ""

@@ -1,4 +1,4 @@
-"""The variables `FEED_...` of the environment: which there are, what they override, and who is to blame for a value."""
+"""The variables `FEED_...` of the environment: which exist, what they override, and where a wrong value comes from."""
 
 import difflib
 import tomllib
@@ -23,12 +23,12 @@ _OTHER_PREFIXES: Final = ("FEED_CLUSTER_", "FEED_TEST_", "FEED_WEB_")
 
 
 class UnknownVariableError(Exception):
-    """A variable that nothing reads. The message names it, and the nearest name that there is."""
+    """A variable that nothing reads. The message names it, and the most similar known name."""
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Says where the value of a key comes from. path: of `feed.toml`. variables: by the keys that they override."""
+    """Tells where the value of a key comes from. path: of `feed.toml`. variables: by the keys that they override."""
 
     path: Path
     variables: Mapping[str, str]
@@ -44,7 +44,7 @@ class Sources:
 def overridden(
     raw: dict[str, object], path: Path, keys: Mapping[str, Iterable[str]], environ: Mapping[str, str]
 ) -> Sources:
-    """Puts what the environment says into the tables of a `feed.toml`. keys: of each section.
+    """Puts the values of the environment into the tables of a `feed.toml`. keys: of each section.
 
     Raises UnknownVariableError.
     """

@@ -1,4 +1,4 @@
-"""A cluster in HBase, as the configuration names it. Needs the extra `hbase`."""
+"""The place of a cluster in HBase. Needs the extra `hbase`."""
 
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,7 +13,7 @@ from feedstore.widecolumn.progress import PROGRESS
 
 
 class HBasePlace:
-    """A cluster behind its Thrift gateways. meter: what is counted of its reads.
+    """A cluster behind its Thrift gateways. meter: counts its reads.
 
     Raises ValueError for a url that cannot be read.
     """
@@ -25,7 +25,7 @@ class HBasePlace:
         self._meter = meter
 
     def table(self, name: str) -> str:
-        """A table's name as HBase has it, with its namespace."""
+        """A table's name in HBase, with its namespace."""
         return f"{Addresses.parse(self._url).namespace}:{name}"
 
     def exists(self) -> bool:
@@ -33,7 +33,7 @@ class HBasePlace:
             return cluster.administration.exists(FEEDS)
 
     def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
-        # The table of the feeds is made last: a cluster is there when that table is.
+        # The table of the feeds is made last: if it exists, the cluster counts as there.
         ordered = sorted(tables, key=lambda table: table.name == FEEDS)
         with closing(HBaseCluster.open(self._url, tables, check=False)) as cluster:
             if cluster.administration.exists(FEEDS):
@@ -49,7 +49,7 @@ class HBasePlace:
                 cluster.administration.drop(name)
 
     def open(self, tables: Sequence[Table], access: Access) -> Cluster:
-        """access: an owner looks at the tables first, and refuses those on which the rules would not hold.
+        """Opens the cluster. access: an owner checks the tables first, and refuses settings that would break the rules.
 
         Raises:
             UnsafeTableError: an UnavailableError; the message names each setting.
@@ -57,11 +57,11 @@ class HBasePlace:
         return HBaseCluster.open(self._url, tables, check=access == "write", name=self._name, meter=self._meter)
 
     def apply(self, tables: Sequence[Table]) -> SchemaChanges:
-        """Makes the tables that are missing, and the trim of those that are there what it must be (`schema.apply`)."""
+        """Makes the missing tables, and corrects the trim of those that exist (`schema.apply`)."""
         with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
             return schema.apply(cluster.administration, [schema.definition(table) for table in tables])
 
     def differences(self, tables: Sequence[Table]) -> list[TableDifference]:
-        """Everything in which the tables are not as they must be."""
+        """All differences between the tables and what they must be."""
         with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
             return schema.differences(cluster.administration, [schema.definition(table) for table in tables])

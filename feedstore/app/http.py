@@ -41,23 +41,23 @@ if TYPE_CHECKING:
 
 DESCRIPTION: Final = "Following feeds: pages, actions, who follows what. Boards in their own order."
 ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = (*of_feeds.ENDPOINTS, *of_boards.ENDPOINTS)
-"""All that every server can be asked. Those of a home with catalogs can be asked more: see `_of_catalogs`."""
+"""The endpoints of every server. If the home has catalogs, there are more: see `_of_catalogs`."""
 _OWN_FILES: Final = 64
 _CLUSTER_FILES: Final = 288
 _CATALOG_FILES: Final = 20
 _SHARD_FILES: Final = 16
 _THREAD_FILES: Final = 6
-"""How many files and connections to servers a process has open, besides the connections of its clients, and so many
-more for each cluster, for each catalog in each cluster, for each shard of the follow store, and for each of `[http]
-threads`, which are of three kinds. Of a cluster in files RocksDB keeps 256 tables open; a thread has a database in
-files and its log open.
+"""How many files and connections to servers a process has open, not counting the connections of its clients:
+`_OWN_FILES`, and more for each cluster, each catalog in each cluster, each shard of the follow store, and each of
+`[http] threads`, of which there are three kinds. For a cluster in files, RocksDB keeps 256 tables open; a thread has a
+database in files and its log open.
 """
 _FILES_MAX: Final = 65_536
-"""So many are allowed at most: some programs walk through all that they may have."""
+"""The limit of open files is lifted to this, or to what is needed: some programs loop over all that they may have."""
 WAITING_FOR_EACH_THREAD: int = 4
-"""So many requests wait for a thread at most: if one takes 100 ms, half a second."""
+"""The most requests that wait for each thread: if one takes 100 ms, the last waits half a second."""
 _LOOKING: Final = 4
-"""So many threads answer those who look at how the system is: a Prometheus or two, and some browsers."""
+"""How many threads answer requests about the state of the system: for a Prometheus or two, and some browsers."""
 
 
 def open_app(
@@ -73,10 +73,10 @@ def open_app(
     plots: Sequence[Plot] = (),
     tracer: Tracer = UNTRACED,
 ) -> App:
-    """owns_clusters: whether this process writes the clusters. Then reads of clusters in files take microseconds, and
-    need no thread; if another process owns the files, they may have to catch up with it. clock: the service's own.
-    posting: where updates of catalogs go; None: they are refused. counted: what else this process counts. plots: of
-    the work of the last hour. tracer: of what the threads of requests do.
+    """The application of a server. owns_clusters: whether this process writes the clusters. If so, reads of clusters in
+    files take microseconds, and need no thread; if another process owns the files, reads may have to catch up with it.
+    clock: the service's own. posting: where updates of catalogs go; None: they are refused. counted: gives what else
+    this process counts. plots: of the work of the last hour. tracer: traces what the threads of requests do.
 
     Raises ConfigError.
     """
@@ -84,12 +84,12 @@ def open_app(
     wall_ms = clock_of(config)
     access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
     cursors = Cursors(load_key(http.cursor_key, environ))
-    # These end by their deadline: a follow store that hangs must not keep them waiting.
+    # Calls on these threads end by their deadline, so they do not have to wait for a follow store that hangs.
     bounded = _threads(http.threads, clock, tracer)
     reads = _threads(http.threads, clock, tracer)
     runners = Runners(
         pages=None if owns_clusters and in_files(config) else bounded,
-        # Pages of pins do so if there is a catalog of them.
+        # Pages of pins end by their deadline if there is a catalog of pins.
         bounded=bounded if PINS in config.catalogs else reads,
         looks=_threads(_LOOKING, clock, tracer),
         reads=reads,
@@ -136,7 +136,7 @@ def _hours(
     clock: Callable[[], float],
     wall_ms: Callable[[], int],
 ) -> PrometheusHours | Sampler:
-    """Where plots come from: the Prometheus that scrapes all processes, or samples of this one."""
+    """The source of plots: the Prometheus that scrapes all processes, or samples of this process."""
     if config.metrics.prometheus is not None:
         matching = f"home={json.dumps(str(config.home))}"
         return PrometheusHours(config.metrics.prometheus, matching, plots, clock, time.time)
@@ -171,7 +171,7 @@ def _of_catalogs(catalogs: "CatalogService | None", posting: "Posting | None") -
 
 
 def server(config: Config, app: App, listener: socket.socket, tracer: Tracer = UNTRACED) -> HttpServer:
-    """tracer: of requests; the application and the services have the same."""
+    """The server of an application. tracer: of requests; the application and the services must have the same one."""
     return HttpServer(
         app if tracer is UNTRACED else TracedApp(app, tracer),
         listener,
@@ -182,10 +182,10 @@ def server(config: Config, app: App, listener: socket.socket, tracer: Tracer = U
 
 
 def listen(config: Config, host: str, port: int) -> socket.socket:
-    """A socket for a server. port: 0 takes any that is free.
+    """A socket for a server. port: 0 takes any free port.
 
-    Raises ConfigError: it cannot be had; or it would be open to others, and there are no tokens; or this process may
-    not open as many files as there may be connections.
+    Raises ConfigError if the socket cannot be had, if other machines could reach it and there are no tokens, or if this
+    process may not open as many files as there may be connections.
     """
     _raise_files(config)
     if config.http.tokens is None and not is_loopback(host):
@@ -200,7 +200,9 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
 
 
 def _raise_files(config: Config) -> None:
-    """Lets this process open as many files as it may, and at least those that it and its connections need."""
+    """Lifts this process's limit of open files as far as allowed. Raises ConfigError if the process and its connections
+    need more.
+    """
     needed = config.http.connections + SPARE_PLACES + _own_files(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

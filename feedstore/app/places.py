@@ -1,4 +1,4 @@
-"""Where a cluster is: what each kind of place can do."""
+"""The places of clusters, and what each kind of place can do."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -13,30 +13,28 @@ Prepare = Callable[[Replica], None]
 
 
 class ClusterPlace(Protocol):
-    """Where one cluster is, whether it is there or not. Every method may raise UnavailableError."""
+    """Where one cluster is or will be. Every method may raise UnavailableError."""
 
     def exists(self) -> bool:
-        """Whether there is anything at all where the cluster must be. Raises UnavailableError: it cannot be said."""
+        """Whether there is anything at this place. Raises UnavailableError if that cannot be determined."""
         ...
 
     def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
-        """Makes an empty cluster; one that is there stays as it is. It is there once `prepare` has written into it,
-        or not at all.
-        """
+        """Makes an empty cluster; an existing one stays as it is. It exists only once `prepare` has written into it."""
         ...
 
     def remove(self) -> None:
-        """Deletes the cluster's tables with all that is in them."""
+        """Deletes the cluster's tables and everything in them."""
         ...
 
     def open(self, tables: Sequence[Table], access: Access) -> Cluster:
-        """Raises:
-        UnavailableError: it is not there. It is not created silently: it would lack all that the
-            queue delivered before.
+        """Opens the cluster. Raises:
+        UnavailableError: the cluster does not exist. It is not created silently, because it would lack everything
+            that the queue delivered before.
         """
         ...
 
 
 def replica(name: str, cluster: Cluster) -> Replica:
-    """The tables of a cluster."""
+    """A replica on the tables of a cluster."""
     return Replica(name, {table: cluster.table(table) for table in (FEEDS, PROGRESS)})

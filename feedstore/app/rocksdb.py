@@ -1,4 +1,4 @@
-"""A cluster in a directory, as the configuration names it."""
+"""The place of a cluster in a directory."""
 
 import shutil
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class DirectoryPlace:
             return any(self.path.iterdir())
         except FileNotFoundError:
             return False
-        except OSError as error:  # as with too many open files: what seems gone is made new
+        except OSError as error:  # as with too many open files: if it seemed gone, a new one would be made
             raise UnavailableError(str(error)) from error
 
     def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
@@ -43,7 +43,7 @@ class DirectoryPlace:
     def remove(self) -> None:
         try:
             if self.path.exists():
-                # Half of a cluster would look like a damaged one.
+                # Renamed first, because half a cluster would look like a damaged one.
                 gone = self.path.with_name(self.path.name + ".gone")
                 shutil.rmtree(gone, ignore_errors=True)
                 self.path.rename(gone)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def open_service(config: Config, clock: Callable[[], int] | None = None) -> FeedService:
-    """The service of a web tier. It writes to no cluster: it may run while a worker runs, and there may be many. A
-    process that forks opens it afterwards: its threads would stay behind.
+    """The service of a web tier. It writes to no cluster, so there may be many, also while a worker runs. A process
+    that forks must open it after the fork, because threads do not survive a fork.
 
-    clock: that `behind_ms` goes by, and an embedded follow store; None: `clock_of` the home.
+    clock: the time for `behind_ms` and for an embedded follow store; None: `clock_of` the home.
 
     Raises:
-        FollowStoreUnavailableError: a cluster may be away, the follow store must be there.
+        FollowStoreUnavailableError: unlike a cluster, the follow store must be there.
         ConfigError
     """
     clock = clock or clock_of(config)
@@ -41,8 +41,8 @@ def open_service(config: Config, clock: Callable[[], int] | None = None) -> Feed
 
 @contextmanager
 def open_boards(config: Config, clock: Callable[[], int] | None = None) -> Iterator[BoardService]:
-    """The service of a web tier that shows and arranges boards. Any number of processes may have one. clock: as in
-    `open_service`.
+    """The service of a web tier that shows and arranges boards. Any number of processes may have one. clock: the time
+    for an embedded follow store; None: `clock_of` the home.
 
     Raises FollowStoreUnavailableError, ConfigError.
     """
@@ -51,12 +51,12 @@ def open_boards(config: Config, clock: Callable[[], int] | None = None) -> Itera
 
 
 def boards_on(follows: FollowStore) -> BoardService:
-    """The same on what the caller has opened, and closes after it."""
+    """The service of boards, on a follow store that the caller has opened and closes afterwards."""
     return BoardService(Boards(follows), monotonic_s)
 
 
 class Services(NamedTuple):
-    """All that a web tier calls. catalogs: None: the home has none."""
+    """All services that a web tier calls. catalogs: None if the home has none."""
 
     feeds: FeedService
     boards: BoardService
@@ -65,8 +65,8 @@ class Services(NamedTuple):
 
 @contextmanager
 def open_services(config: Config, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> Iterator[Services]:
-    """All services, on one follow store. If all its servers are away, what needs none of them is served, and the rest
-    once they are back. meter: what is counted of it. tracer: its caller closes it, after them.
+    """All services, on one follow store. While all its servers are away, calls that need none of them still work; the
+    rest work once the servers are back. meter: counts its calls. tracer: the caller closes it after the services.
 
     Raises:
         FollowStoreUnavailableError: a database is missing, another one, or not up to date.
@@ -89,8 +89,8 @@ def services_on(
     clock: Callable[[], int],
     tracer: Tracer = UNTRACED,
 ) -> Iterator[Services]:
-    """The same on what the caller has opened, and closes after it: for the process that writes clusters in files, and
-    need not catch up with itself. clock: as in `open_service`.
+    """All services, on stores that the caller has opened and closes afterwards. The process that writes clusters in
+    files uses it, as it need not catch up with itself. clock: the time of the home.
     tracer: of reads.
     """
     with reading_from(config, replicas, clock, tracer) as opened, _services(config, follows, opened) as services:
@@ -123,7 +123,7 @@ def _service(
     close: Callable[[], None],
     catalogs: "CatalogService | None" = None,
 ) -> FeedService:
-    """catalogs: None: none is open yet."""
+    """The service of feeds. catalogs: None if none are open yet."""
     with ExitStack() as stack:
         stack.callback(close)
         pins = stack.enter_context(_pins(config, follows, catalogs))

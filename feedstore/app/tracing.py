@@ -6,7 +6,7 @@ from feedstore.tracing import UNTRACED, Tracer
 
 
 def open_tracer(config: Config, program: str) -> Tracer:
-    """The tracer of a process, which sends what is left when it is closed. program: whose spans these are.
+    """The tracer of a process. Closing it sends the spans that are left. program: the name in its spans.
 
     Raises ConfigError: the library is missing.
     """

@@ -1,4 +1,4 @@
-"""Turns the configuration into adapters: the one place in this package that knows which there are."""
+"""Turns the configuration into adapters: the one module of this package that knows which adapters exist."""
 
 import os
 import time
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from feedstore.follows.mysql import MySQLServer
 
 FIRST_LOOK_S = 1.0
-"""How long who opens the clusters waits to hear how far each is."""
+"""How long opening the clusters waits to learn each one's watermark."""
 
 
 wall_ms: Final = machine_ms
@@ -36,10 +36,10 @@ wall_ms: Final = machine_ms
 
 
 CLOCK_NAME: Final = "clock.json"
-"""The file of a home that holds what its processes take for the time."""
+"""The file of a home with the time that its processes share."""
 
 monotonic_s: Final = time.monotonic
-"""The clock of deadlines and of how long something takes, s. Whatever needs one is given this one when it is made."""
+"""The clock of deadlines and durations, in s. It is handed to all parts that need one when they are made."""
 
 
 def home_clock(config: Config) -> HomeClock | None:
@@ -67,8 +67,9 @@ def clock_of(config: Config) -> Callable[[], int]:
 def reading(
     config: Config, clock: Callable[[], int] | None = None, tracer: Tracer = UNTRACED, meter: Meter = UNCOUNTED
 ) -> Iterator[Replicas]:
-    """The clusters as pages are read from them, the preferred one first. Each is opened when it is first asked, and
-    may be away. clock: as in `open_service`. tracer: of reads. meter: as of `place`. Raises ConfigError.
+    """The clusters for reading pages, the preferred one first. Each is opened when it is first asked, and may be away.
+    clock: the time for `behind_ms`; None: `clock_of` the home. tracer: of reads. meter: counts reads from servers.
+    Raises ConfigError.
     """
     with ExitStack() as stack:
         replicas: list[Replica] = []
@@ -83,7 +84,7 @@ def reading(
 def reading_from(
     config: Config, replicas: Iterable[Replica], clock: Callable[[], int], tracer: Tracer = UNTRACED
 ) -> Iterator[Replicas]:
-    """The same on clusters that the caller has opened, and closes after it."""
+    """The clusters for reading pages, which the caller has opened and closes afterwards."""
     with ExitStack() as stack:
         ordered = sorted(replicas, key=lambda each: each.name != config.serving.prefer)
         kind = Replicas if tracer is UNTRACED else TracedReplicas
@@ -107,7 +108,7 @@ def in_files(config: Config) -> bool:
 
 
 def reads_of(config: Config, name: str) -> Reads:
-    """How a cluster is read."""
+    """How a cluster is read: in place, or on threads."""
     return InPlace() if config.cluster(name).in_files else OnThreads(name, config.serving.reads_at_once)
 
 
@@ -125,9 +126,9 @@ def open_follows(
     meter: Meter = UNCOUNTED,
     tracer: Tracer = UNTRACED,
 ) -> FollowStore:
-    """clock: the store's, where it has none of its own: MySQL goes by its servers'. may_be_away: whether it opens
-    if none of its servers can be reached now; a file must be there. meter: what is counted of its shards. tracer: of
-    actions.
+    """Opens the follow store. clock: for a store in files; MySQL uses its servers' clocks. may_be_away: whether it
+    opens even if none of its servers can be reached now; a file must be there in any case. meter: counts its calls by
+    shard. tracer: of actions.
 
     Raises FollowStoreUnavailableError, ConfigError.
     """
@@ -158,7 +159,7 @@ def create_follows(config: Config) -> None:
 
 
 def missing_follows(config: Config) -> list[str]:
-    """The shards of the follow store that are still to be made, or are lost. Raises FollowStoreUnavailableError,
+    """The shards of the follow store that were not made yet, or are lost. Raises FollowStoreUnavailableError,
     ConfigError.
     """
     match config.shards_scheme:
@@ -174,7 +175,7 @@ def missing_follows(config: Config) -> list[str]:
 
 
 def mysql_servers(config: Config) -> list["MySQLServer"]:
-    """Where the shards of a follow store in MySQL are; asks none of them. Raises ConfigError."""
+    """The servers and databases of a follow store in MySQL; asks none of them. Raises ConfigError."""
     try:
         from feedstore.follows.mysql import server  # noqa: PLC0415 - PyMySQL is an extra
     except ImportError as error:
@@ -186,7 +187,7 @@ def mysql_servers(config: Config) -> list["MySQLServer"]:
 
 
 def create_cluster(config: Config, name: str, prepare: Prepare | None = None) -> None:
-    """`ClusterPlace.create`; the new cluster knows its name. Raises UnavailableError, ConfigError."""
+    """Creates a cluster by `ClusterPlace.create`, and notes its name in it. Raises UnavailableError, ConfigError."""
 
     def prepared(new: Replica) -> None:
         if prepare is not None:
@@ -200,8 +201,9 @@ def open_cluster(
     config: Config, name: str, access: Access, *, feeds: bool = True, meter: Meter = UNCOUNTED
 ) -> LazyCluster:
     """A cluster by name, opened when it is first used. access: `write` owns it; `read` reads while another process
-    writes. feeds: whether the feeds are read, or only how far the cluster is: what was written to an embedded table
-    since its last flush is in the memory of everyone who opens it. meter: as of `place`. Raises ConfigError.
+    writes. feeds: whether to open the feeds, or only the progress. Without the feeds less memory is needed: a process
+    that opens an embedded table loads all that was written to it since its last flush. meter: counts reads from
+    servers. Raises ConfigError.
 
     Opening raises DamagedError if the cluster was written under another name.
     """
@@ -221,7 +223,7 @@ def open_cluster(
 
 
 def _refuse_another(opened: Cluster, name: str, access: Access) -> None:
-    """Raises DamagedError for a cluster that was written under another name, UnavailableError."""
+    """Raises DamagedError if the cluster was written under another name, UnavailableError."""
     try:
         found = Progress(opened.table(PROGRESS)).name()
     except DamagedError:
@@ -229,7 +231,7 @@ def _refuse_another(opened: Cluster, name: str, access: Access) -> None:
     except UnavailableError:
         if access == "write":
             raise
-        return  # pages can be read without the table of the progress
+        return  # pages can be read without the progress table
     if found not in {None, name}:
         raise DamagedError(
             f"this is cluster {found}, and feed.toml calls it {name}: bring back what was there, or rebuild it"

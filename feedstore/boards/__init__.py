@@ -1,4 +1,4 @@
-"""Boards in the order that their people want: what they do, their arithmetic and their decisions.
+"""Boards in an order that users choose: the operations, their arithmetic and their decisions.
 
 boards = Boards(follows)
 boards.reorder(Move(board=9, pin=5, before=7, after=3))

@@ -1,6 +1,6 @@
 """Cursors of boards: where the next page begins. The body: the spot (sequence 16, pin 8), then MAX_MARKS marks of pin
-(8), created_ms (6) and moved_ms (6), filled up with zeros, and if there is one the spot up to which lines were seen.
-The first bit of the first spot's pin, which no id has, is set if the page goes up.
+(8), created_ms (6) and moved_ms (6), filled up with zeros, then `Place.seen` as another spot, if there is one. The
+first bit of the first spot's pin, which is 0 in every id, is set if the page goes up.
 """
 
 import struct
@@ -18,7 +18,7 @@ _CHARACTERS = len(sealed(b"", bytes(_BYTES)))
 
 
 def encode(board: int, place: Place) -> str:
-    """The text for a place of this board: 252 characters, or 284."""
+    """The cursor of a place of this board: 252 characters, or 284 with `seen`."""
     marks = b"".join(
         _MARK.pack(mark.pin, mark.created_ms.to_bytes(6, "big"), mark.moved_ms.to_bytes(6, "big"))
         for mark in place.marks
@@ -29,7 +29,7 @@ def encode(board: int, place: Place) -> str:
 
 
 def decode(board: int, text: str) -> Place:
-    """Raises MalformedCursorError if `text` is no cursor of this board."""
+    """The place in a cursor. Raises MalformedCursorError if `text` is no cursor of this board."""
     check_id("board", board)
     body = unsealed(_owner(board), text, _BYTES + (_SPOT.size if len(text) > _CHARACTERS else 0))
     sequence, pin = _SPOT.unpack_from(body)

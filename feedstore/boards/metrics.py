@@ -7,7 +7,7 @@ from feedstore.boards.port import Reason
 from feedstore.boards.service import BITS, SECONDS, BoardTally
 from feedstore.metering import Counted, Label, families
 
-if TYPE_CHECKING:  # who only defines metrics needs no library
+if TYPE_CHECKING:  # defining metrics needs no library
     from prometheus_client.core import Metric
 
 _SERVICE: Final = Counted("feedstore/boards/service.py", ("serve",))

@@ -1,14 +1,14 @@
-"""The changes of reorders and re-spacing: rows in, rows out. The one state is what `BoardRows` reads of a transaction.
+"""The changes of reorders and re-spacing: rows in, rows out. The only state is what `BoardRows` reads in a transaction.
 
-**Re-spacing** widens a window of neighbouring pins: the two at the narrowest gap, and twice as many until an even
-spacing has the room that is wanted. The bounds are the sequences just outside. The topmost pin of the board is always a
-bound: if it were raised, it would be above pins that are saved later. At the lower end the window takes what it needs
-below the last pin, and nothing below 0.
+**Re-spacing** spreads a window of neighbouring pins evenly. The window begins as the two pins at the narrowest gap, and
+is doubled until an even spacing gives the wanted room. Its bounds are the sequences just outside. The topmost pin of
+the board is always a bound: if it were raised, it would be above pins that are saved later. At the lower end of the
+board the window takes the room it needs below the last pin, but not below 0.
 
-A window may need more rows than one transaction writes. Then the pins that rise are written from the top down, and
-after them those that fall, from the bottom up. The order never changes: a pin that rises stays below its upper
-neighbour, which is at its own target or above it; a pin that falls likewise. So that this holds whatever happened since
-the window was planned, each write is compared with the neighbour that is there now.
+A window may need more rows than one transaction writes. Then the pins that rise are written first, from the top down,
+and then the pins that fall, from the bottom up. The order never changes: a rising pin stays below its upper neighbour,
+which already is at its target or above it; for a falling pin it is the reverse. The board may have changed since the
+window was planned, so each write is checked against the neighbour that is there now.
 """
 
 import itertools
@@ -24,21 +24,23 @@ from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Pla
 
 FIRST_LOOK: Final = 16
 LOOK_MAX: Final = 16_384
-"""How many lines one statement looks at in a transaction. Few at first: the next pin is mostly one of them."""
+"""The most lines that one statement in a transaction looks at. The first statements look at fewer: the next pin is
+mostly among these.
+"""
 
 AROUND: Final = 128
-"""How many pins above and below a gap a reorder may move to make room."""
+"""The most pins above a gap, and below it, that a reorder may move to make room."""
 
 NEARBY: Final = 8
 """How many pins above and below a pin re-spacing looks at for a narrow gap."""
 
 MODEST: Final = 2
-"""The room beyond the threshold that a window may be content with if no larger one may be used."""
+"""How much room beyond the threshold is enough for a window if no larger window may be used."""
 
 SPARED: Final = 24
 """Directly below the topmost pin, where most drops are, re-spacing can make room on one side only. If the gap there has
-less than so many bits beyond what re-spacing gives, a pin goes to the lower end of it instead of its middle: millions
-fit.
+fewer than this many bits beyond what re-spacing gives, a pin is put at the lower end of the gap instead of its middle:
+millions fit.
 """
 
 _encoder: Final = msgspec.json.Encoder()
@@ -52,8 +54,8 @@ Read = Callable[[Way, Start, int, int], Run]
 
 
 def merged(spacing: Spacing, way: Way, run: Run, limit: int) -> tuple[list[BoardPin], Spot | None]:
-    """The pins of a reading in their order, and the place up to which it is known that there are no others; None: to
-    the end of the board.
+    """The pins of a reading in their order, and the place up to which the reading is complete; None if it is complete
+    to the end of the board.
     """
 
     def order(spot: Spot) -> tuple[int, int]:
@@ -78,9 +80,9 @@ def merged(spacing: Spacing, way: Way, run: Run, limit: int) -> tuple[list[Board
 def following(
     spacing: Spacing, read: Read, way: Way, spot: Spot, count: int, seen: Spot | None = None
 ) -> list[BoardPin]:
-    """The next pins below a place, or above it: `count` of them, or all that there are.
+    """The next `count` pins below a place, or above it; fewer if the board ends.
 
-    seen: a place further on; all pins up to there that are not placed are known not to be between.
+    seen: a place further on. All pins between the two places are known to be placed ones.
     """
     found: list[BoardPin] = []
     end: Spot | None = spot
@@ -95,7 +97,9 @@ def following(
 
 
 def start_of(spacing: Spacing, way: Way, spot: Spot, seen: Spot | None) -> Start:
-    """Where a reading begins from a place. seen: as of `following`."""
+    """Where a reading from a place begins. seen: a place further on. All pins between the two places are known to be
+    placed ones.
+    """
     start = spacing.start(way, spot)
     if seen is None or not is_further(way, seen, spot):
         return start
@@ -113,7 +117,7 @@ def is_further(way: Way, one: Spot, other: Spot) -> bool:
 
 
 class Crowded(NamedTuple):
-    """There is no room yet at this pin."""
+    """The answer if there is no room at this pin until it is re-spaced."""
 
     pin: int
 
@@ -131,7 +135,9 @@ class _Gap(NamedTuple):
 def reorder(
     spacing: Spacing, move: Move, keys: Sequence[LineKey], now_ms: int, rows: BoardRows
 ) -> tuple[Arranged | None, Answer]:
-    """The one row of a reorder; or none, and why. keys: the lines of `move.pins()`, which are there."""
+    """Decides a reorder: returns what to write, and the answer to the caller. keys: the lines of `move.pins()`, all of
+    which exist.
+    """
     at = rows.pins(keys)
     for pin in move.pins():
         if pin not in at or not at[pin].alive:
@@ -208,7 +214,9 @@ def _between_both(
 
 
 def _unless_there(pin: int, pins: Sequence[BoardPin], gap: Callable[[BoardPin | None], _Gap]) -> _Gap | None:
-    """pins: the next two pins from the neighbour, or from the end of the board."""
+    """The gap next to the neighbour, made by `gap`; None if the pin is there already. pins: the next two pins from the
+    neighbour, or from the end of the board.
+    """
     if pins and pins[0].pin == pin:
         return None
     return gap(pins[0] if pins else None)
@@ -260,7 +268,9 @@ def is_topmost(spacing: Spacing, pin: BoardPin, rows: BoardRows) -> bool:
 
 
 def _gaps(gap: _Gap, sequence: int) -> list[int]:
-    """The new gaps next to a pin. Beyond the ends of the board there is none to keep wide."""
+    """The widths of the new gaps above and below a pin at `sequence`. At an end of the board there is no gap to keep
+    wide.
+    """
     above = [] if gap.upper is None else [gap.upper.sequence - sequence]
     return above if gap.lower is None else [*above, sequence - gap.lower.sequence]
 
@@ -273,7 +283,9 @@ def _room_at(spacing: Spacing, rows: BoardRows, pin: BoardPin) -> int:
 
 
 def _with_room(spacing: Spacing, gap: _Gap, moved: BoardPin, rows: BoardRows) -> tuple[_Gap, dict[int, PlacedRow]]:
-    """The gap after its neighbours have made room for a drop, and their new rows; the gap as it was if they cannot."""
+    """Moves the neighbours of a gap apart for a drop. Returns the wider gap and the new rows of the neighbours; if
+    there is no room to move them, the gap as it was.
+    """
     middle = gap.upper or gap.lower
     assert middle is not None
     if gap.upper is None:
@@ -302,15 +314,15 @@ def _with_room(spacing: Spacing, gap: _Gap, moved: BoardPin, rows: BoardRows) ->
 
 
 def alive(spacing: Spacing, rows: BoardRows, pins: Sequence[BoardPin]) -> bool:
-    """Whether these pins are alive and where they were when they were read. They are until the transaction ends: a row
-    of a pin that is deleted meanwhile would never go.
+    """Whether these pins are alive and still where they were read. If so, they stay so until the transaction ends: if
+    one were deleted meanwhile, its new row would never be removed.
     """
     at = rows.pins([LineKey(pin.created_ms, pin.pin) for pin in pins])
     return all(pin.pin in at and at[pin.pin].alive and board_pin(spacing, at[pin.pin]) == pin for pin in pins)
 
 
 def dead(rows: BoardRows, keys: Sequence[LineKey]) -> list[int]:
-    """Those of these pins that have no living line: their rows are to be dropped."""
+    """The ids of the pins without a living line, whose rows are to be dropped."""
     at = rows.pins(keys)
     return [key.pin for key in keys if key.pin not in at or not at[key.pin].alive]
 
@@ -320,8 +332,8 @@ def dead(rows: BoardRows, keys: Sequence[LineKey]) -> list[int]:
 
 
 class Window(NamedTuple):
-    """Neighbouring pins to be spaced evenly: from the index `first` of those that were looked at. content: they get all
-    the room that is wanted.
+    """Neighbouring pins to be spaced evenly. first: the index of the first one among the pins that were looked at.
+    content: whether they get all the wanted room.
     """
 
     first: int
@@ -332,20 +344,23 @@ class Window(NamedTuple):
 
 
 def target(above: int, below: int, members: int, number: int) -> int:
-    """Where the pin with a number, from 1 at the top, goes in a window of so many members."""
+    """The new sequence of a pin in a window. number: of the pin, from 1 at the top. members: how many pins the window
+    has.
+    """
     return above - number * (above - below) // (members + 1)
 
 
 def spread_evenly(
     spacing: Spacing, sequences: Sequence[int], upper: int, *, is_top: bool, is_bottom: bool
 ) -> Window | None:
-    """The smallest window around a gap that has the room that is wanted; or else the smallest that has a modest one; or
-    else the largest. None if nothing would be gained.
+    """The smallest window around a gap that gives the wanted room; else the smallest one that gives a modest room; else
+    the largest one. None if no window would widen the gap.
 
     sequences: of neighbouring pins, descending. upper: the index of the pin above the gap; -1: the gap is above all of
     them. is_top, is_bottom: whether the first is the topmost of the board, and the last the lowest.
     """
-    # The topmost pin is a bound: raised, it would be above what is saved later. Above it, it can only be lowered.
+    # The topmost pin is a bound: if it were raised, it would be above pins that are saved later. If the gap is above
+    # it, the pin may only be lowered.
     least = 1 if not is_top or upper >= 0 else 0
     most = len(sequences) - 1 if is_bottom else len(sequences) - 2
     first, last = max(least, upper), min(most, upper + 1)
@@ -377,7 +392,7 @@ def spread_evenly(
 
 
 def _floor(spacing: Spacing, lowest: int, above: int, members: int) -> int:
-    """The lower bound of a window that has no pin below it: so much as it needs, and not below 0."""
+    """The lower bound of a window that has no pin below it: as low as the window needs, but not below 0."""
     return max(0, min(lowest - 1, above - (members + 1) * spacing.lift))
 
 
@@ -394,7 +409,9 @@ def narrowest(spacing: Spacing, pins: Sequence[BoardPin]) -> int | None:
 
 
 def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> RoomSpread | None:
-    """A re-spacing of a window of these pins: its passes begin at the first pins that move. None if no pin moves."""
+    """Plans the re-spacing of a window of these pins. Each pass begins at the first pin that moves. None if no pin
+    moves.
+    """
     members = len(window.targets)
     inside = pins[window.first : window.first + members]
     rising = [number for number, to in enumerate(window.targets) if to > inside[number].sequence]
@@ -420,18 +437,20 @@ def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> RoomSpr
 def spread(
     spacing: Spacing, going: RoomSpread, limit: int, rows: BoardRows
 ) -> tuple[Arranged | None, tuple[int, RoomSpread | None]]:
-    """One transaction of a window: writes up to `limit` pins. Returns how many, and how to continue; None: the window
-    is done, or is not as it was planned.
+    """One transaction of re-spacing a window: decides what to write of up to `limit` pins. Also returns how many rows
+    that is, and how to continue; None if the window is done, or is no longer as it was planned.
     """
     way: Way = "up" if going.falling else "down"
-    # The lines of all pins that were moved before are between the last of them and the next one, and each costs a look.
+    # The lines of all pins that this re-spacing has moved lie between the last of them and the next pin, and reading
+    # each costs time. `seen` skips them.
     quiet = rows.quiet() if going.members > limit else None
     seen = going.seen if quiet is not None and quiet == going.quiet else None
     pins = following(spacing, rows.run, way, going.at, limit, seen)
     going = going._replace(quiet=quiet)
     chosen, then = _falls(going, pins, rows, spacing) if going.falling else _rises(going, pins, rows, spacing)
     if not alive(spacing, rows, [pin for pin, _ in chosen]):
-        # No row outlives its pin, unless the store was damaged. It would be in the way for good.
+        # A row outlives its pin only if the store was damaged. Such a row would block the window for good, so it is
+        # dropped.
         gone = dead(rows, [LineKey(pin.created_ms, pin.pin) for pin, _ in chosen])
         return Arranged(dropped=gone) if gone else None, (len(gone), None)
     return Arranged(placed=_rows(spacing, chosen)), (len(chosen), then)
@@ -449,7 +468,7 @@ def _rises(
         return [], fall
     bound = _next_to(going.at, "down", pins[0], rows, spacing)
     if bound is None:
-        return [], None  # it is the topmost of the board now
+        return [], None  # the pin is the topmost of the board now
     chosen: _Chosen = []
     for passed, pin in enumerate(pins, going.passed + 1):
         if passed > going.members or pin.sequence <= going.below:
@@ -457,7 +476,7 @@ def _rises(
         to = target(going.above, going.below, going.members, passed)
         if to > pin.sequence:
             if to >= bound:
-                return chosen, None  # somebody moved a pin in here
+                return chosen, None  # a pin was moved into the window
             chosen.append((pin, to))
         bound = max(pin.sequence, to)
     return chosen, _further(going, pins, chosen)
@@ -484,12 +503,13 @@ def _falls(
 
 
 def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacing) -> int | None:
-    """The sequence of the pin directly before `pin`, the first of a reading from `at`; None at the end of the board.
+    """The sequence of the pin directly before `pin`, which is the first pin read from `at`; None at the end of the
+    board.
 
-    Mostly it is the pin at `at`, and one look by key finds it. Otherwise it is searched for, past the lines of all pins
-    that were moved from there.
+    Mostly it is the pin at `at`, which one read by key finds. Otherwise it is searched for, past the lines of all pins
+    that were moved away.
     """
-    if 0 < at.pin < spacing.last_id:  # no end of the board
+    if 0 < at.pin < spacing.last_id:  # not an end of the board
         start = spacing.start(way, at)
         there = rows.run(way, start._replace(pin=at.pin - 1 if way == "down" else at.pin + 1), 1, 1)
         if [(row.sequence, row.pin) for row in there.placed] == [(at.sequence, at.pin)]:
@@ -499,7 +519,7 @@ def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacin
 
 
 def _after(last: BoardPin, chosen: _Chosen) -> Spot:
-    """Where the pin that was looked at last is now."""
+    """Where the pin that was looked at last is after this transaction."""
     return Spot(chosen[-1][1], last.pin) if chosen and chosen[-1][0] == last else last.spot
 
 

@@ -1,4 +1,4 @@
-"""What callers of `store.Boards` give it and get from it, and what it raises."""
+"""The arguments, results and errors of `store.Boards`."""
 
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -12,10 +12,10 @@ MAX_PAGE: Final = 500
 """The most pins of a page."""
 
 MAX_MARKS: Final = 8
-"""How many pins a place remembers."""
+"""The most pins that a place remembers."""
 
 MAX_BETWEEN: Final = 10
-"""How many pins a refusal names."""
+"""The most pins that a refusal names."""
 
 MAX_ROWS: Final = 512
 """The most rows that one transaction of re-spacing, or of a reset, writes."""
@@ -43,17 +43,17 @@ class ReorderRefusedError(NeverError):
 
 
 class BoardCrowdedError(NotNowError):
-    """Not now: there is no room at that place until re-spacing has been there. It has been asked for: repeat the call
-    in a second.
+    """Not now: there is no room at that place until it is re-spaced, which has been asked for. Repeat the call in a
+    second.
     """
 
 
 @dataclass(frozen=True)
 class Move:
-    """A pin of a board to a new place.
+    """A request to move a pin of a board to a new place.
 
-    before: the pin that is to be directly above it. after: the pin that is to be directly below it. One of them is
-        enough. to: the very top, or the very bottom, instead of neighbours.
+    before: the pin that is to be directly above it. after: the pin that is to be directly below it. One of the two is
+    enough. to: the very top or the very bottom, instead of neighbours.
 
     Raises InvalidValueError: no place is named, or two, or a pin is named twice.
     """
@@ -87,8 +87,8 @@ class Placed(NamedTuple):
     """Where a pin is now.
 
     moved_ms: when it was last moved, by the store's clock; larger after each move. 0: never.
-    changed: False if it was at that place already; nothing was written.
-    room: how many more drops the smaller of the two gaps next to it is guaranteed to take.
+    changed: False if it was at that place already, and nothing was written.
+    room: how many more drops are guaranteed to fit into the smaller of the two gaps next to it.
     """
 
     board: int
@@ -121,12 +121,13 @@ class Mark(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a page begins, and which way it goes. Down: below the last of the marked pins that was not moved since,
-    wherever re-spacing has put it; if all were moved or deleted, or there is none, below `spot`. Up: above it. The
-    marked pins are not shown again. `cursors.encode` makes text of it.
+    """Where a page begins, and its direction. A page that goes down begins below the last marked pin that was not moved
+    since, wherever re-spacing has put that pin; if all were moved or deleted, or there are none, below `spot`. A page
+    that goes up begins above it in the same way. The marked pins are not shown again. `cursors.encode` makes text of
+    it.
 
-    seen: a place further on, if the page before ended behind the last pin that it showed, among the lines of pins that
-        were moved away: all pins up to there that are not placed were shown.
+    seen: a place further on, if the page before ended among the lines of moved pins, behind the last pin that it
+        showed. All pins up to there that are not placed were shown.
     """
 
     spot: Spot
@@ -142,7 +143,7 @@ FROM_BOTTOM: Final = Place(SPACING.bottom, (), "up")
 class BoardPage(NamedTuple):
     """pins: from the top down, whichever way the page was read. after: where the page below it begins; None at the end
     of the board. above: where the page above it begins, which goes up; None at the top. A short page, even an empty
-    one, is no end.
+    one, does not mean the end.
     """
 
     pins: list[BoardPin]
@@ -151,14 +152,16 @@ class BoardPage(NamedTuple):
 
 
 class BoardFindings(NamedTuple):
-    """The state of a part of a board. All but `pins` and `room` are faults if they are there after the handlers are
-    done.
+    """The state of a part of a board. Anything in the fields besides `pins` and `room` is a fault, if it is still there
+    after the handlers are done.
 
     pins: how many there are in this part. room: of the narrowest gap, in bits; -1 for a tie, None without a gap.
-    narrow: the lower pin of each gap with less room than the threshold: re-spacing should have been asked for.
-    ties: pairs of pins with one sequence. It happens to a pin that is saved with a time in the past; it is a fault of
-        two placed pins only.
-    dead: placed rows without a living pin, by the lines that they lack. They are none of `pins`, and in no gap.
+    narrow: the lower pin of each gap that has less room than the threshold. Re-spacing should have been asked for
+        there.
+    ties: pairs of pins with the same sequence. A pin that is saved with a time in the past may tie with a placed one; a
+        tie is a fault only if both pins are placed.
+    dead: placed rows without a living pin, by the keys of their missing lines. They count neither in `pins` nor for
+        gaps.
     after: where the next part begins; None at the end of the board.
     """
 
@@ -171,14 +174,16 @@ class BoardFindings(NamedTuple):
 
 
 class RoomSpread(NamedTuple):
-    """How far a re-spacing is that needs several transactions; see `ordering.spread`. If it is lost, begin again
-    without: the pins that were moved are where they are to be.
+    """The progress of a re-spacing that needs several transactions; see `ordering.spread`. If it is lost, begin again
+    without it: the pins that were already moved are in their right places.
 
     above, below: the sequences just outside of the window. members: the pins in it.
-    at: the place of the pin that was looked at last. passed: how many were, in this pass.
-    lower, skipped: where the second pass begins, as `at` and `passed`. falling: this is the second pass.
-    seen: where the pin at `at` was before this moved it: of the pins between the two, all that are not placed were
-        looked at, if the board has been quiet since (`BoardRows.quiet`, which gave the number `quiet`).
+    at: the place of the pin that was looked at last. passed: how many pins were looked at in this pass.
+    lower, skipped: the values of `at` and `passed` with which the second pass begins.
+    falling: whether this is the second pass.
+    seen: where the pin at `at` was before this re-spacing moved it. All pins between the two places that are not placed
+        were looked at, unless the board has changed since.
+    quiet: the number that `BoardRows.quiet` gave then, which shows if the board has changed.
     """
 
     above: int
@@ -194,8 +199,8 @@ class RoomSpread(NamedTuple):
 
 
 class Respaced(NamedTuple):
-    """The result of one transaction of re-spacing. done: nothing is left to do. rows: how many it wrote. window: the
-    pins of the window that it is about, 0 if there is none. going: for the next call.
+    """The result of one transaction of re-spacing. done: nothing is left to do. rows: how many it wrote. window: how
+    many pins the window has, 0 if there is none. going: for the next call.
     """
 
     done: bool

@@ -1,8 +1,8 @@
 """The arithmetic of a board's order: pure, on Python's integers.
 
 A pin's **sequence** is a number of 38 digits; a board shows its pins by descending sequence, ties by ascending pin. A
-pin that was never moved has a *virtual* sequence, which follows from its time and its id and is stored nowhere. Floats,
-`decimal.Decimal` with its 28 digits, and the integers of a database are all too narrow for this arithmetic.
+pin that was never moved has a *virtual* sequence, which is computed from its time and its id, and is not stored.
+Floats, `decimal.Decimal` with its 28 digits, and the integers of a database are all too narrow for this arithmetic.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from feedstore.follows.arranging import PlacedRow, Start, Way
 
 
 class Spot(NamedTuple):
-    """A place in a board: that of a pin, or one where a pin could be."""
+    """A place in a board, where a pin is or could be."""
 
     sequence: int
     pin: int
@@ -25,12 +25,12 @@ class Spot(NamedTuple):
 
 @dataclass(frozen=True)
 class Spacing:
-    """How sequences are dealt out. Tests run it with few labels, so that running out of them is the rule.
+    """How sequences are chosen. Tests use few labels, so that running out of room is the rule.
 
     unit: the labels of one millisecond. step: the labels between two adjacent ids of one ms. last_id: the largest id;
         `last_id * step < unit`. ceiling: every sequence is below it, and above 0.
-    threshold: a gap with less room than this, in bits, is to be re-spaced. restored: the room that re-spacing gives to
-        each gap.
+    threshold: a gap with less room than this, in bits, must be re-spaced. restored: the room, in bits, that re-spacing
+        gives to each gap.
     """
 
     unit: int = 10**25
@@ -42,19 +42,21 @@ class Spacing:
 
     @property
     def lift(self) -> int:
-        """How far above the topmost pin a pin is placed if its time does not put it there already: the gap has the room
-        that re-spacing would give it. Much less than a ms, so that what is saved later is above both.
+        """How far above the topmost pin a pin is placed if the current time is not above that pin already. The gap has
+        the room that re-spacing would give it. This is much less than a ms, so that pins that are saved later are above
+        both.
         """
         return 1 << self.restored
 
     def virtual(self, created_ms: int, pin: int) -> int:
-        """The sequence of a pin that was never moved: descending, it is the order of feeds, and never a tie."""
+        """The sequence of a pin that was never moved. Descending, these give the order of feeds, without ties."""
         return created_ms * self.unit + (self.last_id - pin) * self.step
 
     def above_all(self, now_ms: int, top: int) -> int | None:
-        """A sequence above the topmost one: as if the pin were saved now. None if there is none below the ceiling.
+        """A sequence above the topmost one, as if the pin were saved now. None if there is none below the ceiling.
 
-        The middle between the topmost one and the ceiling would be above all that is saved for centuries.
+        The middle between the topmost one and the ceiling is no alternative: it would be above all pins of the next
+        centuries.
         """
         wanted = max(now_ms * self.unit, top + self.lift)
         return wanted if wanted < self.ceiling else between(self.ceiling, top)
@@ -78,14 +80,15 @@ class Spacing:
         return Spot(0, self.last_id)
 
     def start(self, way: Way, spot: Spot) -> Start:
-        """Where reading begins that goes down, or up, from a place, without what is at the place itself: among the
-        placed pins, and among the lines of the pins that are not placed.
+        """Where a reading down or up from a place begins, excluding the place itself: among the placed pins, and among
+        the lines of the pins that are not placed.
         """
         created_ms, rest = divmod(spot.sequence, self.unit)
         whole, part = divmod(rest, self.step)
-        line = self.last_id - whole  # the pin of that ms with this sequence, or the one directly below it
+        line = self.last_id - whole  # the id, in that ms, with this sequence, or the one directly below it
         if part == 0 and (spot.pin < line if way == "down" else spot.pin > line):
-            # A tie: of two pins with one sequence the smaller id is above. This line is past the place.
+            # A tie: of two pins with the same sequence, the smaller id is above. This line comes after the place, so
+            # the reading must include it.
             line += -1 if way == "down" else 1
         elif part > 0 and way == "down":
             line -= 1
@@ -93,11 +96,11 @@ class Spacing:
 
 
 SPACING: Final = Spacing()
-"""As it is stored: it never changes."""
+"""The spacing of stored boards; it never changes."""
 
 
 def room(gap: int) -> int:
-    """How many drops a gap is guaranteed to take, each at its middle; -1 for a gap of 0."""
+    """How many drops are guaranteed to fit into a gap, each at its middle; -1 for a gap of 0."""
     return gap.bit_length() - 1
 
 

@@ -4,7 +4,7 @@ What may be raised, sorted by what the caller should do:
 - `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.
 - `ReorderRefusedError`: the pins are not where the request says; its `reason` is a stable word.
 - `BoardCrowdedError`: repeat it in a second.
-- `FollowStoreUnavailableError`: not now. A pin may have been moved or not: repeat the call, which is harmless.
+- `FollowStoreUnavailableError`: not now. A pin may have been moved or not; repeating the call is harmless.
 """
 
 import threading
@@ -30,18 +30,18 @@ from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering.histogram import Histogram
 
 RESETS_MAX: Final = 16
-"""How many transactions one call of `reset` makes at most."""
+"""The most transactions that one call of `reset` makes."""
 
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 BITS: Final = (0, 2, 5, 10, 20, 40, 60, 83)
-"""Bounds of the buckets that the tally counts in: of times, and of room."""
+"""Bounds of the tally's buckets: of times, and of room."""
 
 Outcome = Literal["moved", "unchanged", "crowded", "unavailable"] | Reason
 
 
 class BoardPins(NamedTuple):
-    """A part of a board, from the top down. cursor: of the page below it; None at the end. above: of the page above
-    it; None at the top. A short page, even an empty one, is no end.
+    """A part of a board, from the top down. cursor: of the page below it; None at the end. above: the cursor of the
+    page above it; None at the top. A short page, even an empty one, does not mean the end.
     """
 
     pins: list[BoardPin]
@@ -52,8 +52,8 @@ class BoardPins(NamedTuple):
 class BoardTally(NamedTuple):
     """How the reorders ended since this was opened.
 
-    outcomes: how many had which. seconds: how long those took that moved a pin, or found it there. room: of the smaller
-    new gap of those that moved one, in bits.
+    outcomes: how many reorders had each outcome. seconds: how long the successful ones took, which moved a pin or found
+    it in its place. room: in bits, of the smaller new gap, for those that moved a pin.
     """
 
     outcomes: Mapping[Outcome, int]
@@ -62,7 +62,7 @@ class BoardTally(NamedTuple):
 
 
 class BoardService:
-    """Thread-safe. clock: in s, for how long a reorder takes."""
+    """Thread-safe. clock: in s, to measure how long a reorder takes."""
 
     def __init__(self, boards: Boards, clock: Callable[[], float]) -> None:
         self._boards = boards
@@ -80,10 +80,10 @@ class BoardService:
         after: int | None = None,
         to: Literal["top", "bottom"] | None = None,
     ) -> Placed:
-        """Puts a pin between two others of its board: directly below `before`, directly above `after`. One of them is
-        enough. Or `to` the top or the bottom. Every other pin keeps its place. Durable when it returns.
+        """Puts a pin between two others of its board: directly below `before` and directly above `after`, of which one
+        is enough; or `to` the top or the bottom. Every other pin keeps its place. Durable when it returns.
 
-        A pin that is there already stays as it is, so a call may be repeated.
+        If the pin is there already, nothing changes, so a call may be repeated.
 
         Raises InvalidValueError, ReorderRefusedError, BoardCrowdedError, FollowStoreUnavailableError.
         """
@@ -114,8 +114,8 @@ class BoardService:
         cursor: str | None = None,
         start: int | Literal["top", "bottom"] = "top",
     ) -> BoardPins:
-        """Up to `limit` (1..MAX_PAGE) pins of a board in its order: the first ones, the last ones, those at or below a
-        sequence, or those that continue another page, if there is a cursor.
+        """Up to `limit` (1..MAX_PAGE) pins of a board in its order. `start` says where: the first ones, the last ones,
+        or those at or below a sequence. With a cursor, the page continues another one instead.
 
         A walk shows each pin that is not moved meanwhile exactly once. A board without pins is an empty page.
 
@@ -126,15 +126,15 @@ class BoardService:
         return BoardPins(page.pins, *cursors.around(board, page))
 
     def reset(self, board: int) -> bool:
-        """Brings a board back into the order of time: the places of at most RESETS_MAX x MAX_ROWS pins are forgotten.
-        True if nothing is left to do; otherwise call it again.
+        """Brings a board back into the order of time: forgets the places of at most RESETS_MAX x MAX_ROWS pins. True if
+        nothing is left to do; otherwise call it again.
 
         Raises InvalidValueError, FollowStoreUnavailableError.
         """
         return any(self._boards.reset(board) for _ in range(RESETS_MAX))
 
     def tally(self) -> BoardTally:
-        """As it is now: a copy."""
+        """A copy of the current tally."""
         with self._counting:
             return BoardTally(dict(self._outcomes), self._seconds.copy(), self._room.copy())
 

@@ -1,8 +1,8 @@
-"""Boards in their own order, on the follow store: its pins, its transactions, and the decisions of `ordering`.
+"""Boards in their own order: the decisions of `ordering`, carried out in transactions of the follow store.
 
 A board shows its pins by descending sequence. People move single pins; every other pin keeps its place among the rest.
-Moving a pin writes one row, whatever the board's size and the distance. `tests/follows` holds this to its contract on
-SQLite and MySQL, with one shard and with three.
+Moving a pin writes one row, whatever the board's size and the distance. `tests/follows` runs the contract on SQLite and
+MySQL, with one shard and with three.
 """
 
 import itertools
@@ -35,8 +35,9 @@ from feedstore.follows.port import PinState
 from feedstore.follows.store import FollowStore
 
 WINDOW_HALF: Final = 65_536
-"""How many pins above and below a gap a window of re-spacing may reach. One that is still too narrow then, in a run of
-that many pins of one ms, is content with less room."""
+"""The most pins above a gap, and below it, that a window of re-spacing may have. If that is not enough, as in a run of
+that many pins of one ms, the window gets less room.
+"""
 
 _FIRST_HALF: Final = 64
 _ANCHOR_TRIES: Final = 8
@@ -47,8 +48,8 @@ class Boards:
     """The boards of a follow store. Thread-safe. Every method raises FollowStoreUnavailableError: repeat the whole call
     later; repeating is harmless, even if the outcome of the first call is unknown.
 
-    spacing, look: other than the default in tests only. look: how many lines a page looks at beyond two for each pin:
-    more of them are of moved pins, and make it short.
+    spacing, look: only tests change the defaults. look: how many lines a page looks at, in addition to two for each
+    pin. If there are more lines of moved pins than that, the page is short.
     """
 
     def __init__(self, follows: FollowStore, spacing: Spacing = SPACING, look: int = LOOK) -> None:
@@ -63,13 +64,13 @@ class Boards:
         """Puts a pin at a place of its board; every other pin keeps its place among the others. Durable when it
         returns.
 
-        The reorders of one board take effect one after the other. A pin that is there already stays as it is. A pin
-        that is moved to the top is as if saved now: what is saved later is above it.
+        The reorders of one board take effect one after the other. If the pin is there already, nothing changes. A pin
+        that is moved to the top counts as saved now: pins that are saved later are above it.
 
         Raises:
             ReorderRefusedError, BoardCrowdedError: nothing was moved.
         """
-        # Pins never change, but for their deletion: that is decided in the transaction.
+        # Pins never change, except that they are deleted: the transaction checks that.
         states = self._states(move)
         keys = [LineKey(state.pin.created_ms, state.pin.pin) for state in states]
 
@@ -101,7 +102,7 @@ class Boards:
 
     def page(self, board: int, limit: int, after: Place | None) -> BoardPage:
         """A part of a board: up to `limit` (1..MAX_PAGE) pins from a place (None: from the top, down), as they are at
-        one moment. Its cost does not depend on the board, or on the place in it.
+        one moment. The cost does not depend on the size of the board or on the place.
 
         A walk, down or up, shows each pin that is not moved meanwhile exactly once. A board without pins is an empty
         page.
@@ -109,7 +110,7 @@ class Boards:
         Raises InvalidValueError.
         """
         after = after or Place(self._spacing.top)
-        # No more than one beyond the page: it says whether that is the end.
+        # One pin more than the page shows whether the board ends there.
         most = limit + len(after.marks) + 1
         run, _ = self._read(board, limit, most, after)
         pins, end = ordering.merged(self._spacing, after.way, run, most)
@@ -127,13 +128,14 @@ class Boards:
             return None
         spot = shown[-1].spot if shown else after.spot
         marks = (*after.marks, *map(_mark, shown[-MAX_MARKS:]))[-MAX_MARKS:]
-        # If the lines of moved pins took all that is looked at, `end` may be far from what was shown last. Re-spacing
-        # may move pins across it, but never across a pin: placed pins are read from there, other lines from `end`.
+        # If all lines that were looked at are of moved pins, `end` may be far from the last pin shown. Re-spacing may
+        # move pins across `end`, but never across a pin. So placed pins are read from the last pin shown, and other
+        # lines from `end`.
         seen = end if after.seen is None or ordering.is_further(after.way, end, after.seen) else after.seen
         return Place(spot, marks, after.way, seen if ordering.is_further(after.way, seen, spot) else None)
 
     def _back(self, after: Place, shown: Sequence[BoardPin], end: Spot | None) -> Place | None:
-        """Where the page begins that goes the other way from the first pin of this one."""
+        """Where a page in the other direction begins, from the first pin of this one."""
         top, bottom = self._spacing.top, self._spacing.bottom
         way: Way = "up" if after.way == "down" else "down"
         near, far = (top, bottom) if after.way == "down" else (bottom, top)
@@ -144,8 +146,9 @@ class Boards:
         return Place(shown[0].spot, tuple(map(_mark, shown[MAX_MARKS - 1 :: -1])), way)
 
     def _read(self, board: int, limit: int, most: int, after: Place) -> tuple[Run, Spot]:
-        """The rows of at most so many pins from a place on, and where that is now. One statement reads the rows and
-        says where the marked pins are; if the place was another one, it is read again from there.
+        """The rows of pins from a place on, and where that place is now. One statement reads the rows and where the
+        marked pins are now; if these show another place, the rows are read again from there. limit: the size of the
+        page. most: how many rows to read, including those of marked pins.
         """
         check_id("board", board)
         if not 1 <= limit <= MAX_PAGE:
@@ -162,7 +165,7 @@ class Boards:
             spot = anchor
 
     def _anchor(self, after: Place, marked: Sequence[PinAt]) -> Spot:
-        """Where a page begins, from where the marked pins are now."""
+        """Where a page begins, given where the marked pins are now."""
         at = {pin.pin: pin for pin in marked if pin.alive}
         for mark in reversed(after.marks):
             found = at.get(mark.pin)
@@ -171,11 +174,11 @@ class Boards:
         return after.spot
 
     def next_arranged(self, after: int) -> int | None:
-        """The smallest id, larger than `after` (0: of all), of a board with placed pins; None if there is no more."""
+        """The smallest id larger than `after` of a board with placed pins; None if there are no more. 0: the first."""
         return self._follows.next_arranged_board(after)
 
     def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
-        """Looks at a part of a board, as `page` does, and says what is wrong with it. Changes nothing.
+        """Looks at a part of a board, as `page` does, and returns what is wrong with it. Changes nothing.
 
         Raises InvalidValueError.
         """
@@ -204,13 +207,13 @@ class Boards:
     def _dead(self, board: int, placed: Sequence[PlacedRow]) -> list[LineKey]:
         keys = [LineKey(row.created_ms, row.pin) for row in placed]
         at = {pin.pin: pin for pin in self._follows.board_pins(board, keys)}
-        # Without a place, it was deleted since they were read, and its row went with its line.
+        # A pin without a place was deleted since the rows were read, and its row was dropped with its line.
         gone = {pin.pin for pin in at.values() if not pin.alive and pin.sequence is not None}
         return [key for key in keys if key.pin not in at or key.pin in gone]
 
     def drop_dead(self, board: int, dead: Sequence[LineKey]) -> int:
-        """Drops the places of the given pins (at most MAX_PAGE) that have no living line; returns how many of them have
-        none. A place is dropped along with its pin, so there are such places only if the store was damaged.
+        """Drops the places of those given pins (at most MAX_PAGE) that have no living line, and returns how many these
+        are. A place is normally dropped along with its pin, so there are such places only if the store was damaged.
         """
         if len(dead) > MAX_PAGE:
             raise InvalidValueError("dead", len(dead), f"at most {MAX_PAGE} pins")
@@ -225,9 +228,9 @@ class Boards:
     # ------------------------------------------------------------------------------------------------------------
 
     def respace(self, asked: RespaceAsked, rows: int = MAX_ROWS, going: RoomSpread | None = None) -> Respaced:
-        """One step of making room around a pin: at most one transaction, which writes at most `rows` (1..MAX_ROWS)
-        rows. Repeat it with what it returned until it is done: only then, or after `ask_respace`, does it outlive the
-        machine.
+        """Makes room around a pin, one step at a time: at most one transaction, which writes at most `rows`
+        (1..MAX_ROWS) rows. Repeat the call with the `going` that it returned until it is done. Only then, or after
+        `ask_respace`, does the change survive a failure of the machine.
 
         No order changes, at any moment. The topmost pin is never raised. No gap becomes narrower than both its old
         width and the even width of the window.
@@ -239,13 +242,13 @@ class Boards:
         step = partial(ordering.spread, self._spacing, going, rows)
         written, then = self._follows.arrange(asked.board, (), lambda _, board_rows: step(board_rows), synced=False)
         if then is None:
-            # Who asked will be told that it is done: it has to be, also after the machine has failed.
+            # The caller will be told that it is done, so it must survive a failure of the machine.
             self._follows.sync_arranged(asked.board)
         return Respaced(False, written, going.members, then)
 
     def _plan(self, asked: RespaceAsked) -> RoomSpread | None:
-        """A window around the narrowest gap near a pin; None if none is narrow, or the pin is gone. It is read without
-        locks, in several statements: what is written is compared again.
+        """Plans a window around the narrowest gap near a pin; None if no gap is narrow, or the pin is gone. The pins
+        are read without locks, in several statements: each write checks them again.
         """
         state = self._follows.pins([asked.pin]).get(asked.pin)
         if state is None or state.deleted_ms is not None or state.pin.board != asked.board:
@@ -281,7 +284,7 @@ class Boards:
         return self._follows.board_run(board, way, start, limit, look, ())
 
     def ask_respace(self, board: int, pin: int) -> None:
-        """Asks for re-spacing around a pin, as a reorder does by itself: through the outbox."""
+        """Asks for re-spacing around a pin through the outbox, as a reorder does if a gap becomes narrow."""
         self._follows.arrange(
             board, (), lambda now_ms, _: (Arranged(outbox=[ordering.asked(board, pin, now_ms)]), None)
         )
@@ -301,7 +304,7 @@ class Boards:
 
 
 def _not_marked(pins: Sequence[BoardPin], after: Place) -> list[BoardPin]:
-    """Without those that are known to have been shown."""
+    """The pins that are not marked as shown."""
     known = {mark.pin for mark in after.marks}
     return [pin for pin in pins if pin.pin not in known]
 

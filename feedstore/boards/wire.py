@@ -23,7 +23,9 @@ Sequence = Annotated[
 _START = "^(top|bottom|[0-9]{1,38})$"
 _A_START = "top, bottom, or a sequence of up to 38 digits"
 _is_start = re.compile(_START).fullmatch
-"""Clients read the pattern too, in which Python's `$` also takes the end of a line."""
+"""`fullmatch`, because Python's `$` also matches before a newline at the end. The pattern has it because clients read
+it.
+"""
 
 Start = Annotated[
     str,

@@ -1,13 +1,13 @@
 """The cache of a catalog in a process: the latest answers, in the catalog's *form*, within a bound in bytes.
 
-An entry is a plain tuple of numbers and of what its form makes of a record, which the garbage collector does not walk:
-it lets go of such a tuple the first time that it sees it, so that it has nothing to walk however much is held.
-Lru-dict, which keeps them, is not walked either (decision 0040). How new an answer is, is its *version*, twice a time
-of the source's clock and one more for what came last at that time, as the delta orders its updates:
+An entry is a plain tuple of numbers and of the object that the form makes of a record, which the garbage collector does
+not walk. The collector untracks such a tuple the first time that it sees it, so its work does not grow with the cache.
+It does not walk the lru-dict that keeps the entries either (decision 0040). The *version* of an answer says how new it
+is: twice a time of the source's clock, plus one for what comes last at that time, as the delta orders its updates:
 
     an update at T: 2T            a deletion at T: 2T + 1            what a store knew up to K: 2K + 1
 
-So one comparison tells whether an answer may lack a change that another one has.
+So one comparison shows if an answer may lack a change that another one has.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,18 +18,20 @@ from lru import LRU
 from feedstore.catalog.port import Update
 
 JITTER: Final = 0.10
-"""Up to this share of `ttl` is taken off, at random: records that were loaded together do not expire together."""
+"""A random share of `ttl` up to this is taken off, so that records that were loaded together do not expire together."""
 
 ENTRY_BYTES: Final = 330
-"""How many bytes an entry takes besides its key and its record, about."""
+"""About how many bytes an entry takes in addition to its key and its record."""
 
 HEARD: Final = 2**32 - 1
-"""In place of a number of rollbacks: every generation agrees with the stream of updates."""
+"""The number of rollbacks of an entry that is from the stream of updates: no rollback ends it, as every generation
+agrees with the stream.
+"""
 
 T = TypeVar("T")
 
 _Held = tuple[int, int, int, int, T | None]
-"""The fields of an Entry. A named tuple stays with the garbage collector for good."""
+"""The fields of a CacheEntry as a plain tuple: the garbage collector never untracks a named tuple."""
 
 
 def version_of(update: Update) -> int:
@@ -38,12 +40,14 @@ def version_of(update: Update) -> int:
 
 
 def version_at(known_ms: int) -> int:
-    """The version of an answer that has everything up to a time."""
+    """The version of an answer that has every change up to a time."""
     return 2 * known_ms + 1
 
 
 def known_ms_of(version: int) -> int:
-    """Every change of the key up to this time is in its answer. Of an update at T, a deletion at T may yet come."""
+    """The time up to which an answer of this version has every change of its key. For an update at T that is T - 1: a
+    deletion at T may still come.
+    """
     return (version - 1) // 2
 
 
@@ -51,11 +55,12 @@ _NO_STREAM: Final = -1
 
 
 class Lifetimes(NamedTuple):
-    """How long answers are held. All in ms of a monotonic clock.
+    """How long answers are held, in ms of a monotonic clock.
 
-    ttl_ms: a record, since it was loaded or the stream of updates last said that it has not changed. negative_ttl_ms:
-    that there is none. followed_ttl_ms: a record that the stream follows, since it was loaded, whatever the stream
-    says; at least ttl_ms. stale_max_ms: so much longer if the store is away.
+    ttl_ms: for a record, since it was loaded or since the stream of updates last confirmed that it has not changed.
+    negative_ttl_ms: for the answer that there is no record. followed_ttl_ms: for a record that the stream follows,
+    since it was loaded, even if the stream confirms it; at least ttl_ms. stale_max_ms: how much longer if the store is
+    away.
     """
 
     ttl_ms: int = 300_000
@@ -65,10 +70,10 @@ class Lifetimes(NamedTuple):
 
 
 class StreamState(NamedTuple):
-    """How fresh the entries are that the stream of updates follows.
+    """The state of the stream of updates, which says how fresh the entries are that it follows.
 
-    stream: the number of the connection without a gap, from 1; 0 if there is none. known_ms: everything up to this time
-    has been heard. heard_at_ms: when that was said, by the monotonic clock.
+    stream: the number of the connection, from 1, where each gap begins a new one; 0 if there is none. known_ms:
+    everything up to this time has been heard. heard_at_ms: when `known_ms` was noted, by the monotonic clock.
     """
 
     stream: int = 0
@@ -79,7 +84,7 @@ class StreamState(NamedTuple):
 class RolledBack(NamedTuple):
     """The last rollback that this process has noticed.
 
-    number: counts those that it has noticed. at_ms: when it noticed this one, by the monotonic clock.
+    number: how many it has noticed. at_ms: when it noticed this one, by the monotonic clock.
     """
 
     number: int = 0
@@ -87,16 +92,16 @@ class RolledBack(NamedTuple):
 
 
 class Form(Protocol[T]):
-    """The object that the cache keeps of a record. It is made once instead of at each look, and the garbage collector
-    does not walk it.
+    """Makes the object that the cache keeps of a record: once instead of at each look. The garbage collector must not
+    walk the object.
     """
 
     def made(self, key: bytes, record: bytes) -> T:
-        """Raises CatalogUnavailableError: this program cannot read the record."""
+        """The object of a record. Raises CatalogUnavailableError if this program cannot read the record."""
         ...
 
     def size(self, held: T) -> int:
-        """How many bytes of memory it takes, about."""
+        """About how many bytes of memory the object takes."""
         ...
 
 
@@ -114,8 +119,9 @@ AS_BYTES: Final = AsBytes()
 
 
 class CacheEntry(NamedTuple, Generic[T]):
-    """expires_ms: by the monotonic clock. stream: the connection that follows it, or 0. rollbacks: how many had been
-    noticed when it was fetched; HEARD: it was not fetched. record: in its form; None if it has none.
+    """The answer of a key. expires_ms: by the monotonic clock. stream: the connection that follows it, or 0. rollbacks:
+    how many had been noticed when it was fetched; HEARD if it is from the stream. record: in its form; None if there is
+    none.
     """
 
     expires_ms: int
@@ -126,8 +132,8 @@ class CacheEntry(NamedTuple, Generic[T]):
 
 
 class CacheAnswer(NamedTuple, Generic[T]):
-    """The answers of the cache for some keys. missed: in the order asked. known_ms: the least of `records` and
-    `absent`; None if there are none.
+    """The answers of the cache for some keys. missed: keys without a good entry, in the order asked. known_ms: all
+    answers have every change up to this time; None if there are no answers.
     """
 
     records: dict[bytes, T]
@@ -137,21 +143,23 @@ class CacheAnswer(NamedTuple, Generic[T]):
 
 
 class AllGood(NamedTuple, Generic[T]):
-    """records: of all keys, in the order asked. known_ms: as of `CacheAnswer`."""
+    """records: of all keys, in the order asked. known_ms: they have every change up to this time."""
 
     records: Sequence[T]
     known_ms: int
 
 
 class Cache(Generic[T]):
-    """One thread at a time may call `put` and `entry`; any thread `take` and `all_held` at any time. Time is an
-    argument.
+    """The cached answers. `put` and `entry` may be called by one thread at a time; `take` and `all_held` by any thread
+    at any time. Time is an argument.
 
-    bound_bytes: of all entries; the least recently used ones go. random: from 0 to 1.
+    bound_bytes: of all entries; beyond it, the least recently used ones are removed. random: returns a number from 0 to
+    1.
     """
 
     def __init__(self, bound_bytes: int, lifetimes: Lifetimes, random: Callable[[], float], form: Form[T]) -> None:
-        # The count never binds: every entry takes more than ENTRY_BYTES, and `put` adds one before it removes any.
+        # The bound in entries is never reached before the one in bytes: every entry takes more than ENTRY_BYTES. One
+        # more is allowed because `put` adds an entry before it removes any.
         self._entries: LRU[bytes, _Held[T]] = LRU(bound_bytes // ENTRY_BYTES + 1)
         self._bound_bytes = bound_bytes
         self._random = random
@@ -159,7 +167,7 @@ class Cache(Generic[T]):
         self.lifetimes = lifetimes
         self.bytes = 0
         self.puts = 0
-        """How many there were."""
+        """How many calls of `put` there were."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -174,11 +182,11 @@ class Cache(Generic[T]):
         *,
         expired: bool = False,
     ) -> CacheAnswer[T]:
-        """The entries that have not expired and know of every change up to `oldest_ms` (0: however old). Records that
-        were fetched before a rollback was noticed expired at that moment at the latest.
+        """The entries that have not expired and have every change up to `oldest_ms` (0: of any age). Records that were
+        fetched before a rollback was noticed count as expired at that moment, if not earlier.
 
-        following, rolled_back: as they were before this call. expired: also entries that expired up to `stale_max_ms`
-        ago.
+        following, rolled_back: read before this call. expired: whether to include entries that expired up to
+        `stale_max_ms` ago.
         """
         entries = list(map(self._entries.get, keys))
         if not any(entries):
@@ -199,7 +207,7 @@ class Cache(Generic[T]):
     def all_held(
         self, keys: Sequence[bytes], now_ms: int, following: StreamState, rolled_back: RolledBack
     ) -> AllGood[T] | None:
-        """The same if it has records of all keys, and none has expired; else None. As on nearly every page."""
+        """The records of all keys, if all are held and none has expired, as on nearly every page; else None."""
         entries = list(map(self._entries.get, keys))
         if not all(entries):
             return None
@@ -224,7 +232,7 @@ class Cache(Generic[T]):
         return None if held is None else CacheEntry._make(held)
 
     def expiry_ms(self, record: T | None, now_ms: int) -> int:
-        """When an answer expires that is loaded now."""
+        """When an answer that is loaded now expires."""
         if record is None:
             return now_ms + self.lifetimes.negative_ttl_ms
         return now_ms + int(self.lifetimes.ttl_ms * (1 - JITTER * self._random()))
@@ -244,9 +252,10 @@ class Cache(Generic[T]):
 
 
 class _Bounds(NamedTuple):
-    """Which entries are good. An entry must expire after `since_ms`. One that the stream follows lives longer while the
-    stream speaks: it must expire after `followed_since_ms`, and its version counts as at least `heard`. Both must be of
-    version `oldest` or a later one, and of at least so many rollbacks: a rollback ends the entries from before it.
+    """Which entries are good. An entry must expire after `since_ms`. An entry that the stream follows lives longer
+    while the stream is alive: it must expire after `followed_since_ms`, and its version counts as at least `heard`.
+    Every entry must have at least the version `oldest`, and at least `rollbacks_min` rollbacks: a rollback ends the
+    entries from before it.
     """
 
     since_ms: int
@@ -258,8 +267,8 @@ class _Bounds(NamedTuple):
 
 
 def _all_good(entries: Sequence[Any], bounds: _Bounds) -> AllGood[Any] | None:
-    """All of it, if there are records for all keys, the entries are of one kind, and all of them are good; else None.
-    So it is for nearly every page, and column by column that is seen in half of the time that it takes entry by entry.
+    """The records, if all entries have one, all are good, and either all or none are followed; else None. That is so
+    for nearly every page, and this check by columns takes half the time of one entry by entry.
     """
     if not entries:
         return None

@@ -1,4 +1,4 @@
-"""The arguments that the port refuses, alike in every adapter."""
+"""Checks of the port's arguments, the same for every adapter."""
 
 import hashlib
 import operator
@@ -41,7 +41,7 @@ def check_updates(updates: Sequence[Update]) -> None:
 
 
 def check_entry(key: bytes, record: bytes) -> None:
-    """Of a file, where it is read, so that its place can be said."""
+    """Checks an entry of a file while it is read, so that the error can name its place."""
     _check_key(key)
     _check_record(key, record)
 
@@ -62,16 +62,18 @@ def check_keep(keep: int) -> None:
 
 
 def check_floor(floor_ms: int, as_of_ms: int) -> None:
-    """Before a load, when it is announced."""
+    """Refuses a load if the delta may lack updates since its `as_of_ms`. Called when the load is announced, before it
+    begins.
+    """
     if not rule.is_complete(floor_ms, as_of_ms):
         raise CatalogRefusedError(f"as of {as_of_ms}: updates up to {floor_ms} may be missing; build again")
 
 
 class Checked:
-    """The records of a load as they pass: checked, counted and hashed, some at a time, at constant memory.
+    """Passes on the records of a load, and checks, counts and hashes them, some at a time, at constant memory.
 
-    records: how many have passed. sha256: over them all, once they have passed; each with the sizes of key (2 bytes)
-    and record (4 bytes) before it.
+    records: how many have passed. sha256: over all that have passed, each preceded by the sizes of key (2 bytes) and
+    record (4 bytes).
     """
 
     def __init__(self, records: Iterable[tuple[bytes, bytes]]) -> None:
@@ -104,7 +106,7 @@ class Checked:
 
 
 def is_of(records: Iterable[tuple[bytes, bytes]], checked: Checked) -> bool:
-    """Whether these are the records that have passed there."""
+    """Whether these records are the same that have passed through `checked`."""
     number = 0
     found = hashlib.sha256()
     given = iter(records)

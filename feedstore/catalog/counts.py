@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Took(NamedTuple):
-    """So many fetches, and how long they took together."""
+    """How many fetches there were, and how long they took together."""
 
     fetches: int = 0
     seconds: float = 0.0
@@ -14,14 +14,14 @@ class Took(NamedTuple):
 
 @dataclass
 class CatalogCounts:
-    """Since the catalog was opened.
+    """Counts since the catalog was opened.
 
-    Each key that was asked for is one of: hit (its record was held), stale (held, but its time was up, and the store
-    did not answer), fetched, joined (fetched for another batch that had begun before), missing (no record, or no
-    answer; before anybody looks elsewhere). source: keys that were then looked for in the source itself.
+    Each key that was asked for is one of: hit (its record was held), stale (its record was held, but had expired, and
+    the store did not answer), fetched, joined (fetched by another batch that had begun before), missing (no record, or
+    no answer). source: missing keys that the caller then looked for in the source itself.
 
-    fetches: calls of the store; failed_fetches of them failed. store_keys: how many keys they were for. took: those
-    that did not fail, by the cluster that answered. updates: that replaced what was held.
+    fetches: calls of the store. failed_fetches: how many of these failed. store_keys: how many keys they were for.
+    took: the calls that did not fail, by the cluster that answered. updates: how many updates replaced an entry.
     """
 
     hit: int = 0
@@ -50,7 +50,7 @@ class CatalogCounting:
         self._counts = CatalogCounts()
 
     def batch(self, *, hit: int, missing: int = 0, stale: int = 0, fetched: int = 0, joined: int = 0) -> None:
-        """A batch has its result: so many keys of each."""
+        """Counts the keys of a batch that has its result."""
         with self._lock:
             self._counts.hit += hit
             self._counts.missing += missing
@@ -59,7 +59,7 @@ class CatalogCounting:
             self._counts.joined += joined
 
     def fetched(self, keys: int, cluster: str | None, took_s: float) -> None:
-        """A call of the store has ended. cluster: the one that answered; None: it failed."""
+        """Counts a call of the store that has ended. cluster: the one that answered; None: the call failed."""
         with self._lock:
             counts = self._counts
             counts.fetches += 1

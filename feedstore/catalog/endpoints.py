@@ -34,7 +34,7 @@ from feedstore.http.queues import QueuesUnavailableError
 from feedstore.http.wire import Nothing
 
 ANSWER_BYTES_MAX: Final = 4 * 2**20
-"""The records of one answer. A thousand of the largest would be 64 MiB."""
+"""The most bytes of records in one answer: a thousand of the largest would be 64 MiB."""
 
 UNAVAILABLE: Final = Kind("catalog-unavailable", 503, "Catalog is unavailable", retry_after_s=1)
 NO_GENERATION: Final = Kind("no-generation", 503, "Nothing is loaded into the catalog", retry_after_s=5)
@@ -49,7 +49,7 @@ PROBLEMS: Final[problems.Known] = {
 
 
 class CatalogApi(NamedTuple):
-    """The objects that the endpoints work on. posting: None: this server reaches no queue."""
+    """The objects that the endpoints work on. posting: None if this server reaches no queue."""
 
     service: CatalogService
     posting: Posting | None
@@ -119,14 +119,16 @@ def _use(api: CatalogApi, asked: Asked[Nothing, UseBody]) -> Swapped:
 
 
 def _swapped(name: str, swaps: Swaps) -> Swapped:
-    """Raises ProblemError, which says of every cluster what became of it. An operator may read how a cluster failed."""
+    """The answer after a swap. Raises ProblemError if a cluster failed, which says what became of each cluster.
+    Operators may read how a cluster failed.
+    """
     if not swaps.failed:
         return Swapped(name, [wire.swap_line(cluster, swap) for cluster, swap in swaps.done.items()])
     said = [f"{cluster}: {error}" for cluster, error in swaps.failed.items()]
     said += [f"{cluster}: {swap.generation} is in use" for cluster, swap in swaps.done.items()]
     detail = "; ".join(said)
     errors = swaps.failed.values()
-    # A refusal first: to repeat the request as it is would not help.
+    # A refusal comes first, as repeating the same request would not help.
     for error in errors:
         if isinstance(error, SwapRefusedError):
             raise ProblemError(problems.REFUSED, detail, reason=error.reason) from error

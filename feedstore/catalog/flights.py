@@ -1,4 +1,6 @@
-"""Fetches that are under way, and the calls that wait for them: each key is fetched once, however many ask for it."""
+"""Fetches that are under way, and the calls that wait for them: each key is fetched once, even if many calls ask for
+it.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -18,7 +20,7 @@ class Landed(NamedTuple, Generic[T]):
 
 
 class Flight(Generic[T]):
-    """One call of the store. until_s: the call ends by then, or hangs.
+    """One call of the store. until_s: if the call has not ended by then, it hangs.
 
     After `wait` has returned True, either `error` is set or `landed` has every key: its answer, or why its record
     cannot be read.
@@ -41,29 +43,29 @@ class Flight(Generic[T]):
         self.until_s = until_s
         self.landed: dict[bytes, Landed[T] | CatalogUnavailableError] = {}
         self.all_records: dict[bytes, T] | None = None
-        """Those of all keys, if there are; with the least of their versions. So the batch that began it takes them in
-        one step, as it does nearly always.
+        """The records of all keys, if each has one; `oldest_version` is the least of their versions. With these, the
+        batch that began the flight takes all records in one step, as is nearly always the case.
         """
         self.oldest_version = 0
         self.generation = ""
-        """The one that the store answered by."""
+        """The generation that the answer is from."""
         self.error: Exception | None = None
         self.heard: dict[bytes, Update] = {}
-        """The newest update of each key that was heard meanwhile: the store may have been read before."""
+        """The newest update of each key that was heard during the flight, which the store's answer may lack."""
         self._done = threading.Event()
 
     def wait(self, within_s: float) -> bool:
-        """Whether it has landed, or failed."""
+        """Waits up to a time. Whether the flight has landed or failed."""
         return self._done.wait(max(0.0, within_s))
 
     def end(self) -> None:
-        """Wakes all who wait."""
+        """Wakes all waiting threads."""
         self._done.set()
 
 
 class Boarded(NamedTuple, Generic[T]):
-    """own: a flight that the caller must begin, for all keys that are not being fetched. joined: others' flights, each
-    with the keys for which to wait.
+    """own: a new flight for all keys that are not being fetched; the caller must begin it. joined: flights of others,
+    each with the keys to wait for.
     """
 
     own: Flight[T] | None
@@ -71,7 +73,7 @@ class Boarded(NamedTuple, Generic[T]):
 
 
 class Flights(Generic[T]):
-    """Not thread-safe. At most one flight a key counts; it *has* the key."""
+    """The flights by key. Not thread-safe. At most one flight counts for a key; that flight *has* the key."""
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, Flight[T]] = {}
@@ -80,7 +82,9 @@ class Flights(Generic[T]):
         return len(self._by_key)
 
     def board(self, keys: Sequence[bytes], now_s: float, until_s: float) -> Boarded[T]:
-        """Joins the flights that have the keys, unless they should have ended by now, and makes one for the rest."""
+        """Joins the flights that have the keys, and makes a new one for the rest. Flights that should have ended by now
+        are not joined.
+        """
         joined: dict[Flight[T], list[bytes]] = {}
         rest: Sequence[bytes] = keys
         flights = list(map(self._by_key.get, keys))
@@ -107,11 +111,13 @@ class Flights(Generic[T]):
             flight.heard[update.key] = update
 
     def forget(self) -> None:
-        """No flight that is under way has any key: those who wait get its answer, and nothing of it is held."""
+        """Takes all keys from the flights under way: calls that wait still get their answers, but these are
+        not cached.
+        """
         self._by_key.clear()
 
     def land(self, flight: Flight[T]) -> list[bytes]:
-        """The keys that the flight still has; then it has none."""
+        """Takes from a flight the keys that it still has, and returns them."""
         kept = [key for key in flight.keys if self._by_key.get(key) is flight]
         for key in kept:
             del self._by_key[key]

@@ -1,7 +1,7 @@
 """The latest updates that a process has heard on the stream.
 
-A store may lag behind the stream. A record that is fetched now may be older than an update that was heard a second
-ago, when its key was not held: the update is remembered here, and wins.
+A store may lag behind the stream. So a record that is fetched now may be older than an update that was heard a second
+ago, when its key was not held. The update is remembered here, and wins.
 """
 
 from collections import deque
@@ -11,18 +11,18 @@ from feedstore.catalog.cache import StreamState, known_ms_of, version_of
 from feedstore.catalog.port import Update
 
 UPDATES_MAX: Final = 16_384
-"""How many of the latest updates are remembered: 16 s of a thousand a second."""
+"""The most updates that are remembered: 16 s of a thousand a second."""
 
 BYTES_MAX: Final = 8 * 2**20
-"""And how many bytes of keys and records."""
+"""The most bytes of keys and records that are remembered."""
 
 
 class Heard:
-    """Time is an argument; not thread-safe, but for `following`.
+    """Remembers updates. Time is an argument. Only `following` is thread-safe.
 
-    Remembers each update whose time is later than a *floor*. So an answer that knows every change up to the floor is
-    complete once the remembered updates of its key are added. From then on the stream keeps it complete: the answer is
-    followed, and knows every change that the stream has brought.
+    Each update whose time is later than a *floor* is remembered. So an answer that has every change up to the floor is
+    complete once the remembered updates of its key are added. From then on it is followed: the stream keeps it
+    complete, and it has every change that the stream has brought.
     """
 
     def __init__(self, updates_max: int = UPDATES_MAX, bytes_max: int = BYTES_MAX) -> None:
@@ -36,7 +36,9 @@ class Heard:
         self._latest: deque[Update] = deque()
 
     def begin(self, after_ms: int) -> None:
-        """From now on each update is heard whose time is later than `after_ms`. Answers of before are not followed."""
+        """Begins a stream, in which every update with a time later than `after_ms` is heard. Earlier answers are no
+        longer followed.
+        """
         self.following = StreamState(self.following.stream + 1)
         self._floor_ms = after_ms
         self._newest.clear()
@@ -44,11 +46,11 @@ class Heard:
         self._bytes = 0
 
     def forget(self, until_ms: int) -> None:
-        """Only an answer that knows everything up to this time is followed from now on."""
+        """Raises the floor to a time: from now on, only an answer that has every change up to it is followed."""
         self._floor_ms = max(self._floor_ms, until_ms)
 
     def note_known(self, known_ms: int, now_ms: int) -> None:
-        """Every update up to a time has been added, if it is later than the time of `begin`."""
+        """Notes that every update up to `known_ms` that is later than the time of `begin` has been added."""
         stream, before_ms, _ = self.following
         if not stream:
             raise ValueError("note_known: nothing is heard yet; call heard_from first")
@@ -72,7 +74,9 @@ class Heard:
         return self._newest.get(key)
 
     def follows(self, version: int) -> int:
-        """The stream that follows an answer of this version; 0 if none does: an update that it lacks may be gone."""
+        """The stream that follows an answer of this version. 0 if none does, because an update that the answer lacks
+        may be forgotten.
+        """
         return self.following.stream if known_ms_of(version) >= self._floor_ms else 0
 
 

@@ -1,7 +1,7 @@
-"""A process's cache of a catalog, the updates that it has heard, and its fetches under way: one lock over the three.
+"""A process's cache of a catalog, the updates that it has heard, and its fetches under way, under one lock.
 
-They are together because of one race. A fetch reads an old record; an update arrives and is entered; the fetch returns.
-The old record must never be entered over the update, nor instead of it where the key was not held.
+One lock is needed because of one race. A fetch reads an old record; an update arrives and is entered; the fetch
+returns. The old record must never replace the update, nor be entered in its place if the key was not held.
 """
 
 import threading
@@ -52,13 +52,13 @@ class Holdings(Generic[T]):
     # ------------------------------------------------------------------------------------------------------------------
 
     def take(self, keys: Sequence[bytes], oldest_ms: int, *, expired: bool = False) -> CacheAnswer[T]:
-        """The entries of some keys, as `Cache.take`. Without the lock: a batch whose keys are all held never waits."""
-        following = self._heard.following  # before any entry, or it might speak of an update that is not in one
+        """The entries of some keys, as `Cache.take`. Takes no lock, so a batch whose keys are all held never waits."""
+        following = self._heard.following  # read before any entry, or it might include an update that an entry lacks
         return self._cache.take(keys, self._now_ms(), following, self._rolled_back, oldest_ms, expired=expired)
 
     def all_held(self, keys: Sequence[bytes]) -> AllGood[T] | None:
-        """As `Cache.all_held`, and without the lock as `take`."""
-        following = self._heard.following  # before any entry, as in `take`
+        """As `Cache.all_held`. Takes no lock."""
+        following = self._heard.following  # read before any entry, as in `take`
         return self._cache.all_held(keys, self._now_ms(), following, self._rolled_back)
 
     @property
@@ -69,15 +69,16 @@ class Holdings(Generic[T]):
     def take_or_board(
         self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float, puts: int | None
     ) -> tuple[CacheAnswer[T], Boarded[T]]:
-        """Entries that have come for keys that were missing a moment ago, and flights for the other keys. The flight
-        that this call begins is under way.
+        """For keys that were missing a moment ago: the entries that have come since, and flights for the other keys.
+        The call's own flight is begun.
 
-        puts: as it was before the look at which the keys were missing; None: look again in any case.
+        puts: the count before the look that missed the keys, which is repeated if the count has changed; None: always
+        repeat it.
         """
         now_s = self._clock()
         asked = list(dict.fromkeys(keys))
         with self._lock:
-            # One may have landed meanwhile.
+            # A flight may have landed meanwhile.
             taken = NOTHING_HELD if puts == self._cache.puts else self.take(asked, oldest_ms)
             missed = asked if taken is NOTHING_HELD else taken.missed
             boarded = self._flights.board(missed, now_s, max(deadline_s, now_s + self._within_s))
@@ -113,13 +114,13 @@ class Holdings(Generic[T]):
             try:
                 record = self._made(update.key, update.record)
             except CatalogUnavailableError:
-                # It is fetched when it is asked for, and what is wrong is said then.
+                # The next call that asks for the key fetches it, and gets the error.
                 expires_ms = min(held.expires_ms, now_ms)
                 self._cache.put(update.key, held._replace(expires_ms=expires_ms, stream=0))
                 return
             expires_ms = self._cache.expiry_ms(record, now_ms)
             if record is not None:
-                # An update that comes late is that much older already.
+                # If an update comes late, its time to live is shorter by that.
                 late_ms = max(0, self._clock_ms() - update.time_ms)
                 expires_ms = max(held.expires_ms, expires_ms - late_ms)
             self._cache.put(update.key, CacheEntry(expires_ms, version, self._heard.follows(version), HEARD, record))
@@ -132,7 +133,8 @@ class Holdings(Generic[T]):
             held = self._cache.entry(update.key)
             version = version_of(update)
             if held is not None and (held.version > version or (held.version == version and _lacks(held, update))):
-                # Perhaps it has more than the update, perhaps it lacks it: it is complete up to just before.
+                # The entry may be newer than the update, or may lack it: it is complete only up to just before the
+                # update.
                 expires_ms = min(held.expires_ms, self._now_ms())
                 self._cache.put(update.key, held._replace(expires_ms=expires_ms, version=version - 1, stream=0))
 
@@ -140,8 +142,8 @@ class Holdings(Generic[T]):
     # ------------------------------------------------------------------------------------------------------------------
 
     def rolled_back(self) -> None:
-        """Records that were fetched have expired, and fetches under way enter nothing: either may come from a batch
-        that was wrong. Updates that were heard stay.
+        """Expires the records that were fetched, and keeps fetches under way from entering anything: both may be from a
+        wrong batch. Updates that were heard stay.
         """
         with self._lock:
             self._rolled_back = RolledBack(self._rolled_back.number + 1, self._now_ms())
@@ -157,7 +159,7 @@ class Holdings(Generic[T]):
             if not self._reads.start(attempt):
                 self._fail(flight, CatalogUnavailableError("too many fetches are under way, or the catalog is closed"))
         except BaseException as error:
-            # An interrupt, while it was read in place: no batch may wait for a flight that has ended.
+            # An interrupt while the store was read in place: no batch may wait for a flight that has ended.
             self._fail(flight, CatalogUnavailableError(f"the fetch was interrupted: {error!r}"))
             raise
 
@@ -181,13 +183,13 @@ class Holdings(Generic[T]):
         flight.end()
 
     def _enter(self, flight: Flight[T], fetched: Fetched) -> None:
-        """Under the lock. For each key the newest of three is entered, and is the answer: the fetched record, an update
-        that was heard, and the entry of the cache.
+        """Enters, for each key, the newest of three, and answers with it: the fetched record, an update that was heard,
+        and the entry of the cache. Called under the lock.
         """
         now_ms = self._now_ms()
         flight.generation = fetched.generation
         fetched_version = version_at(fetched.known_ms)
-        # Not the keys that it has lost to another flight: it has not heard of their updates since.
+        # Keys that were taken from this flight are not entered: it has not heard their updates since.
         landed = {*self._flights.land(flight)}
         versions: list[int] = []
         records: dict[bytes, T] = {}
@@ -209,16 +211,16 @@ class Holdings(Generic[T]):
             flight.all_records, flight.oldest_version = records, min(versions)
 
     def _entered(self, flight: Flight[T], key: bytes, version: int, fetched: bytes | None, now_ms: int) -> Landed[T]:
-        """Raises CatalogUnavailableError: the newest record cannot be read. The entry of the cache stays."""
-        rollbacks = self._rolled_back.number  # none was noticed since it began, or it would have lost the key
+        """Raises CatalogUnavailableError if the newest record cannot be read; then the entry of the cache stays."""
+        rollbacks = self._rolled_back.number  # none was noticed since the flight began, or it would not have the key
         for update in (flight.heard.get(key), self._heard.newest(key)):
             if update is not None and version_of(update) > version:
                 version, fetched, rollbacks = version_of(update), update.record, HEARD
         held = self._cache.entry(key)
-        # Not what a rollback has ended: its version may be that of a batch that was wrong.
+        # An entry that a rollback has ended does not count: its version may be from a wrong batch.
         if held is not None and held.version > version and held.rollbacks >= self._rolled_back.number:
             version, record, rollbacks = held.version, held.record, held.rollbacks
-            # The store is behind what is held: soon it may not be.
+            # The store is behind the held entry, but perhaps not for long, so the entry is kept only a short time more.
             expires_ms = max(held.expires_ms, self._cache.expiry_ms(None, now_ms))
         else:
             record = self._made(key, fetched)
@@ -234,7 +236,7 @@ class Holdings(Generic[T]):
 
 
 def _lacks(held: CacheEntry[Any], update: Update) -> bool:
-    """Of an answer of the version of an update. A store that knew of all up to the time of a deletion says the same
-    version, with the record that was to go.
+    """Whether an answer with the version of an update lacks the update. The answer of a store that knew everything up
+    to the time of a deletion has the same version as the deletion, but may still have the record.
     """
     return update.record is None and held.record is not None

@@ -1,4 +1,4 @@
-"""The metrics of catalogs. No cluster is asked: the last answer of each counts."""
+"""The metrics of catalogs, from the last answer of each cluster: none is asked."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 from feedstore.clocks import behind_ms
 from feedstore.metering import CLUSTER, Counted, Label, families
 
-if TYPE_CHECKING:  # who only defines metrics needs no library, not even that of catalogs
+if TYPE_CHECKING:  # defining metrics needs no library, not even that of catalogs
     from prometheus_client.core import Metric
 
     from feedstore.catalog.service import CatalogState

@@ -1,4 +1,4 @@
-"""Pins for pages out of a catalog, and out of the follow store what the catalog cannot say."""
+"""Pins for pages: from a catalog, and from the follow store if the catalog lacks them or does not answer."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -16,17 +16,19 @@ from feedstore.replicas.attempts import Attempt, Reads
 from feedstore.replicas.breaker import Breaker
 
 SOURCE_MAX: Final = 50
-"""The most pins of one page that the follow store is asked for: its primaries must not drown when a catalog is away."""
+"""The most pins of one page that the follow store is asked for, so that its primaries are not overloaded when a catalog
+is away.
+"""
 
 CATALOG_SHARE: Final = 0.6
-"""How much of a page's time the catalog may take if the follow store can be asked after it."""
+"""The share of a page's time that the catalog may take if the follow store can be asked after it."""
 
 
 class CatalogPins:
     """A `PinSource`. Thread-safe.
 
-    source: what is asked for pins that the catalog has no record of, and for those that it does not answer; None: none.
-    clock: of deadlines, in s.
+    source: is asked for pins that have no record in the catalog, or for which the catalog does not answer; None: no
+    source is asked. clock: of deadlines, in s.
     """
 
     def __init__(self, catalog: Catalog[HeldPin], source: "BoundedSource | None", clock: Callable[[], float]) -> None:
@@ -35,14 +37,14 @@ class CatalogPins:
         self._clock = clock
 
     def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Hydrated:
-        """Of a pin without a record, which was saved a moment ago or never, the source decides. If it does not answer
-        either, the pin is left out, as one that the feed does not show yet: `behind_ms` says so.
+        """The pins. A pin without a record was saved a moment ago or never: the source decides. If the source does not
+        answer either, the pin is left out, as if the feed did not show it yet: `behind_ms` covers that.
 
         Raises CatalogUnavailableError: neither answers for the first of them.
         """
         held = self._catalog.all_held(pins)
         if held is not None:
-            # None of them was deleted: `False` is no record of `all_held`.
+            # No pin here is deleted: `all_held` does not count `False` as a record.
             return Hydrated(cast("Sequence[Pin]", held.records), held.behind_ms)
         now_s = self._clock()
         until_s = deadline_s if self._source is None else now_s + CATALOG_SHARE * max(0.0, deadline_s - now_s)
@@ -53,7 +55,7 @@ class CatalogPins:
         return self._completed(pins, got, deadline_s)
 
     def _completed(self, pins: Sequence[bytes], got: Got[HeldPin], deadline_s: float) -> Hydrated:
-        """The same of pins of which some have no record, or no answer."""
+        """The pins of a page if some have no record, or no answer: asks the source for those."""
         lacking = [pin for pin in pins if pin in got.missing]
         there: dict[bytes, Pin | None] = {}
         if self._source is not None:
@@ -75,10 +77,10 @@ class CatalogPins:
 
 
 class BoundedSource:
-    """The follow store as a fallback: it is waited for no longer than a page may wait, and left alone while it fails.
-    Thread-safe.
+    """The follow store as a fallback: a page waits for it until its deadline at most, and it is not asked while it
+    fails. Thread-safe.
 
-    reads: how it is asked: on a bounded number of threads if it is across a network.
+    reads: how the store is called: on a bounded number of threads if it is across a network.
     """
 
     def __init__(self, source: PinSource, reads: Reads, clock: Callable[[], float]) -> None:
@@ -89,7 +91,7 @@ class BoundedSource:
         self._lock = threading.Lock()
 
     def look_up(self, pins: Sequence[bytes], deadline_s: float) -> Sequence[Pin | None]:
-        """Nothing, if it does not answer in time."""
+        """The pins; an empty sequence if the store does not answer in time."""
         probe = False
         with self._lock:
             if self._breaker.state != "closed":

@@ -1,10 +1,10 @@
 """The records of the catalog of pins.
 
 A key is the pin's id, 8 bytes, big-endian. A record is its version (1 byte), whether the pin was deleted (1 byte), and
-its owner, board and created_ms (8 bytes each, big-endian); what follows is for later versions, and is passed over.
+its owner, board and created_ms (8 bytes each, big-endian); further bytes are for later versions, and are ignored.
 
-A deleted pin has a record too, so that a page need not ask anything else about it. Its update is dated a millisecond
-after the deletion: a pin may be saved and deleted within one, and a deletion is for good.
+A deleted pin has a record too, so that a page need not ask the follow store about it. Its update is dated a millisecond
+after the deletion, because a pin may be saved and deleted within the same millisecond, and a deletion is for good.
 """
 
 import struct
@@ -18,7 +18,7 @@ _KEY: Final = struct.Struct(">Q")
 _RECORD: Final = struct.Struct(">BBQQQ")
 _VERSION: Final = 1
 _PIN_BYTES: Final = 176
-"""A pin and its four numbers."""
+"""About how many bytes a Pin takes, with its four numbers."""
 
 
 def key_of(pin: int) -> bytes:
@@ -35,12 +35,14 @@ def record_of(pin: Pin, *, deleted: bool) -> bytes:
 
 
 def live_pin(key: bytes, record: bytes) -> Pin | None:
-    """The pin of a record; None if it was deleted. Raises CatalogUnavailableError for what no program writes."""
+    """The pin of a record; None if it was deleted. Raises CatalogUnavailableError if no version of this program writes
+    such a record.
+    """
     pin = pin_of(key)
     try:
         version, deleted, owner, board, created_ms = _RECORD.unpack_from(record)
         if version != _VERSION or deleted > 1:
-            raise ValueError(f"version {version}, deleted {deleted}")  # noqa: TRY301 - one sentence for all of them
+            raise ValueError(f"version {version}, deleted {deleted}")  # noqa: TRY301 - one message for all errors
         return None if deleted else Pin(pin, owner, board, created_ms)
     except (struct.error, ValueError) as error:
         raise CatalogUnavailableError(f"pin {pin}: its record cannot be read by this program: {error}") from error
@@ -51,7 +53,7 @@ HeldPin = Pin | Literal[False]
 
 
 class AsPins:
-    """Pins that were checked once, when they came: a `Form`."""
+    """Pins, decoded and checked once, when their records come: a `Form`."""
 
     def made(self, key: bytes, record: bytes) -> HeldPin:
         return live_pin(key, record) or False

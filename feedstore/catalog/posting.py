@@ -1,8 +1,8 @@
-"""Updates that are posted: of every catalog but that of pins, which the actions update.
+"""Posted updates, which every catalog takes but that of pins: the actions update that one.
 
 An update is *late* if it is posted more than LATE_MS after its time. In every store it counts like any other. But by
-then processes may hold answers that claim to have everything up to its time: they hear that these are wrong, and ask
-again.
+then, processes may hold answers that claim to have everything up to its time: they are told that these may be wrong,
+and ask again.
 """
 
 from collections.abc import Sequence
@@ -18,20 +18,20 @@ from feedstore.domain import InvalidValueError
 from feedstore.validation import words
 
 LATE_MS: Final = 10_000
-"""Ticks promise every update whose time is so much earlier than theirs."""
+"""A tick promises every update whose time is at least this much earlier than its own."""
 
 _SECONDS: Final = range(10**9, 10**11)
-"""Times of since 2001 in seconds; as ms they are of the first years of the seventies, before any source."""
+"""Times since 2001, in seconds. Read as ms they would be in the early seventies, before any source."""
 
 AHEAD_MAX_MS: Final = 120_000
-"""An update of later than this from now is refused: until then, nothing could replace it."""
+"""An update that is dated further ahead than this is refused: nothing could replace it until then."""
 
 UPDATES_MAX: Final = MAX_KEYS
 """The most updates of one post."""
 
 
 def in_seconds(time_ms: int) -> bool:
-    """Whether a time is in seconds, by mistake: every other time would win over it, without a word."""
+    """Whether a time is in seconds by mistake. Such an update would silently lose against every other one."""
     return time_ms in _SECONDS
 
 
@@ -39,9 +39,10 @@ class Posting(Protocol):
     """Where updates go. Thread-safe."""
 
     def post(self, catalog: str, updates: Sequence[Update]) -> None:
-        """Durable when it returns: every cluster will have them.
+        """Posts updates. Durable when it returns: every cluster will get them.
 
-        updates: up to UPDATES_MAX, checked. Raises QueuesUnavailableError: some may have been taken; post all again.
+        updates: up to UPDATES_MAX, already checked. Raises QueuesUnavailableError: some may have been taken; post all
+        again.
         """
         ...
 
@@ -93,17 +94,17 @@ class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def compact(record: msgspec.Raw) -> bytes:
-    """JSON as records have it: as it was written, but for the space between its parts. Raises CatalogRefusedError if it
-    is no JSON.
+    """A record of a JSON value: its text without the space between its parts. Raises CatalogRefusedError if it is not
+    JSON.
     """
     try:
-        msgspec.json.decode(record)  # Raw is checked for its form only when it is decoded
+        msgspec.json.decode(record)  # Raw is validated only when it is decoded
         return msgspec.json.format(bytes(record), indent=-1)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise CatalogRefusedError(validation.malformed(error)) from error
 
 
 def refuse_pins(catalog: str) -> None:
-    """Raises CatalogRefusedError if the actions update a catalog."""
+    """Raises CatalogRefusedError if the catalog is that of pins, which the actions update."""
     if catalog == PINS:
         raise CatalogRefusedError(f"the catalog {PINS} takes no updates: saved and deleted pins update it")

@@ -5,10 +5,10 @@
     got = fetch.result()
 
 A batch may mix records of the cache with fetched ones. All records that one call of the store fetches are of one
-generation; those of the cache may have come from another one. That is right, because every generation that is kept
-gives the same answers once the updates are complete (docs/catalog.md), and each entry says how far it was complete. So
-nothing is thrown away at a swap, and no stampede follows it. A rollback says that a batch was wrong: records that were
-fetched before it expire.
+generation; those of the cache may be of another one. That is correct, because every generation that is kept gives the
+same answers once the updates are complete (docs/catalog.md), and each entry notes how far it was complete. So nothing
+is thrown away at a swap, and no stampede follows it. A rollback means that a batch was wrong: records that were fetched
+before it expire.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,18 +35,20 @@ from feedstore.replicas.attempts import Reads
 T = TypeVar("T")
 
 ROUNDS: Final = 2
-"""Keys that a batch waited for and did not get are tried once more, by all that waited, together."""
+"""How often a key is tried. If a batch does not get a key from the fetch of another one, all that waited try it again,
+in one fetch.
+"""
 
 
 class Got(NamedTuple, Generic[T]):
     """The answer of a catalog for some keys.
 
-    records: by key, in the catalog's form. missing: all other keys. unanswered: those of `missing` of which nothing was
-    learned, or whose record this program cannot read; of the others it is known that they have no record. behind_ms:
-    every change that is older than this is in the answers; None if that is unknown, or nothing was answered.
-    stale: keys that were answered although their time was up, because the store did not answer. failure: why keys are
-    unanswered or stale; None if none are. generation: the one of the fetched records; None if nothing was
-    fetched, or if several fetches were waited for and they differ.
+    records: by key, in the catalog's form. missing: all other keys. unanswered: the keys of `missing` that got no
+    answer, or whose record this program cannot read; the others of `missing` are known to have no record. behind_ms:
+    the answers have every change that is older than this; None if that is unknown, or nothing was answered.
+    stale: keys that were answered from expired entries, because the store did not answer. failure: why keys are
+    unanswered or stale; None if none are. generation: the one of the fetched records; None if nothing was fetched, or
+    if there were several fetches from different generations.
     """
 
     records: dict[bytes, T]
@@ -59,7 +61,9 @@ class Got(NamedTuple, Generic[T]):
 
 
 class AllHeld(NamedTuple, Generic[T]):
-    """records: of all keys, in the order asked. behind_ms: as of `Got`."""
+    """records: of all keys, in the order asked. behind_ms: they have every change that is older than this; None if
+    unknown.
+    """
 
     records: Sequence[T]
     behind_ms: int | None
@@ -68,9 +72,9 @@ class AllHeld(NamedTuple, Generic[T]):
 class Catalog(Generic[T]):
     """Thread-safe.
 
-    reads: how the store is called: in place for one in files, on a bounded number of threads for one across a network.
-    within_s: how long a batch without a deadline may take; a call of the store may take so long in any case, because
-    others wait for it, too. clock: of deadlines and lifetimes, monotonic, in s. clock_ms: of the source.
+    reads: how the store is called: in place if it is in files, on a bounded number of threads if it is across a
+    network. within_s: how long a batch without a deadline may take. A call of the store always gets at least this long,
+    because other batches wait for it, too. clock: of deadlines and lifetimes, monotonic, in s. clock_ms: of the source.
     """
 
     def __init__(
@@ -93,18 +97,18 @@ class Catalog(Generic[T]):
     def begin(
         self, keys: Sequence[bytes], deadline_s: float | None = None, max_behind_ms: int | None = None
     ) -> "Fetch[T]":
-        """Takes the records that are held, and begins to fetch the others in one call of the store. The cache gets them
-        also if the result is never asked for.
+        """Takes the records that are held, and begins to fetch the others in one call of the store. They are cached
+        even if the result is never asked for.
 
-        keys: up to MAX_KEYS; one generation answers so many at once. deadline_s: a time of the clock. max_behind_ms: an
-        answer that may be further behind, as of now, is not given.
+        keys: up to MAX_KEYS. deadline_s: a time of the clock. max_behind_ms: answers that may be further behind than
+        this now are not given.
 
         Raises CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
         """
         if len(keys) > MAX_KEYS:
             raise CatalogRefusedError(f"keys: at most {MAX_KEYS} at once, got {len(keys)}; ask in several batches")
         oldest_ms = 0 if max_behind_ms is None else self._clock_ms() - max_behind_ms
-        puts = self._holdings.puts  # before the look
+        puts = self._holdings.puts  # read before the entries
         taken = self._holdings.take(keys, oldest_ms)
         sizes = list(map(len, taken.missed))
         if sizes and not 0 < min(sizes) <= max(sizes) <= MAX_KEY_BYTES:
@@ -114,8 +118,8 @@ class Catalog(Generic[T]):
         return Fetch(taken, puts, self._holdings, self._counting, deadline_s, oldest_ms, self._clock, self._clock_ms)
 
     def all_held(self, keys: Sequence[bytes]) -> AllHeld[T] | None:
-        """The answer of `begin`, in half of its time: if there is a record of each key, all of them are held,
-        and none has expired. Else None, and nothing has begun.
+        """The records of all keys, if all are held and none has expired; takes half the time of `begin`. Otherwise
+        None, and nothing has begun.
         """
         found = self._holdings.all_held(keys)
         if found is None:
@@ -124,42 +128,45 @@ class Catalog(Generic[T]):
         return AllHeld(found.records, behind_ms(found.known_ms, self._clock_ms()))
 
     def heard_from(self, after_ms: int) -> None:
-        """From now on every update is entered. Call it when the stream is connected, and after every gap. An
-        entry from before lives for `ttl` alone, until its key is fetched or updated again.
+        """Notes that from now on every update is entered. Call it when the stream is connected, and after every gap.
+        Older entries live only for `ttl`, until their keys are fetched or updated again.
 
-        after_ms: by the source's clock. A store that knows everything up to then has every update that may have been
-        missed.
+        after_ms: by the source's clock. No update after this time is missed: a store that knows everything up to it has
+        all that this process may lack.
         """
         self._holdings.heard_from(after_ms)
 
     def entered(self, update: Update) -> None:
-        """A key has changed: its entry is replaced, if this update is newer. Repeats and any order are fine."""
+        """Takes an update: replaces the entry of its key, if the update is newer. Updates may repeat and come in any
+        order.
+        """
         self._holdings.entered(update)
 
     def entered_late(self, update: Update, after_ms: int) -> None:
-        """The same for an update of before the time that `note_known`, of this process or of a store, has said. The
-        entry of the key may lack it and count as newer: the key is fetched again.
+        """Takes an update that is older than a time up to which `note_known`, here or in a store, has claimed to be
+        complete. The entry of the key may lack it and still count as newer, so the key is fetched again.
 
-        after_ms: as of `heard_from`, for this update. A record from a store that may lack it lives for `ttl`.
+        after_ms: a store that knows everything up to this time has the update. A record from a store that may lack it
+        lives only for `ttl`.
         """
         self._holdings.entered_late(update, after_ms)
 
     def note_known(self, known_ms: int) -> None:
-        """Every update up to this time has been entered, if it was not missed before `heard_from`. Entries that
-        the stream follows are known to be complete up to then.
+        """Notes that every update up to this time has been entered, except those that were missed before `heard_from`.
+        Entries that the stream follows are then known to be complete up to this time.
         """
         self._holdings.note_known(known_ms)
 
     def heard_ms(self) -> int | None:
-        """`note_known` said so last; None: nothing since `heard_from`."""
+        """The time that `note_known` gave last; None if it was not called since `heard_from`."""
         return self._holdings.heard_ms
 
     def rolled_back(self) -> None:
-        """An older generation has come into use. Records that were fetched until now have expired: they are fetched
-        again when they are asked for, and are answered, as stale, only if the store is away. Updates that were heard
-        stay.
+        """Notes that an older generation has come into use. Records that were fetched until now expire: they are
+        fetched again when they are asked for, and are used, as stale, only if the store is away. Updates that were
+        heard stay.
 
-        A fetch that begins after this call must read the generation that is current now.
+        Call it only when every fetch that begins afterwards reads the generation that is current now.
         """
         self._holdings.rolled_back()
 
@@ -175,7 +182,7 @@ class Catalog(Generic[T]):
         return self._cache.bytes
 
     def close(self) -> None:
-        """Begins no new fetch. The reader is closed by its owner."""
+        """Ends this: no new fetch begins. The owner closes the reader."""
         self._reads.close()
 
 
@@ -211,11 +218,11 @@ class Fetch(Generic[T]):
             self._board(missed, puts)
 
     def result(self) -> Got[T]:
-        """Waits for the fetches under way, until the deadline. A key that the store has not answered by then gets its
-        entry of the cache, if that expired less than `stale_max_ms` ago.
+        """Waits for the fetches under way, until the deadline. If the store has not answered a key by then, its cached
+        entry is used if that expired less than `stale_max_ms` ago.
 
-        Raises no CatalogUnavailableError: `unanswered` and `failure` say which keys are not known, and why. An error of
-        the store of any other kind is raised.
+        Raises no CatalogUnavailableError: `unanswered` and `failure` say which keys are not known, and why. Other
+        errors of the store are raised.
         """
         if self._got is None:
             stale = self._land() if self._waits else set()
@@ -236,13 +243,13 @@ class Fetch(Generic[T]):
         taken, (own, joined) = self._holdings.take_or_board(keys, self._oldest_ms, self._deadline_s, puts)
         self._hits += len(taken.records)
         self._add(taken)
-        # The others' first: they began before.
+        # The flights of others first, because they began earlier.
         self._waits = [(flight, theirs, False) for flight, theirs in joined.items()]
         if own is not None:
             self._waits.append((own, list(own.keys), True))
 
     def _land(self) -> set[bytes]:
-        """Returns the keys that were answered late."""
+        """Waits for all flights, and retries. Returns the keys that were answered from expired entries."""
         for number in range(1, ROUNDS + 1):
             again = self._wait()
             if not again:
@@ -261,7 +268,7 @@ class Fetch(Generic[T]):
         return stale
 
     def _wait(self) -> list[bytes]:
-        """Waits for each flight. Returns the keys that it did not get from the flights of others."""
+        """Waits for each flight. Returns the keys that flights of others did not deliver."""
         again: list[bytes] = []
         for flight, keys, is_own in self._waits:
             if not flight.wait(self._deadline_s - self._clock()):
@@ -300,7 +307,9 @@ class Fetch(Generic[T]):
     def _landed_one_by_one(
         self, flight: Flight[T], keys: Sequence[bytes], oldest: int
     ) -> tuple[list[int], list[bytes]]:
-        """The same, whatever the answers are: their versions, and the keys whose answers are too far behind."""
+        """Takes the answers of a flight one by one. Returns their versions, and the keys whose answers are too far
+        behind.
+        """
         versions: list[int] = []
         late: list[bytes] = []
         for key in keys:

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class CatalogSource:
-    """A cluster's catalog, and how it is read. name: of the cluster."""
+    """The catalog of one cluster, and how it is read. name: of the cluster."""
 
     name: str
     reader: CatalogReader
@@ -24,8 +24,8 @@ class CatalogSource:
 class CatalogReplicas:
     """A CatalogReader. Thread-safe.
 
-    sources: in the order of preference; each answers a batch by itself, so a batch is of one generation of one cluster.
-    within_s: how long a call without a deadline may take. clock: of deadlines, in s.
+    sources: in the order of preference. One of them answers a whole batch, so a batch is of one generation of one
+    cluster. within_s: how long a call without a deadline may take. clock: of deadlines, in s.
     """
 
     def __init__(self, sources: Sequence[CatalogSource], within_s: float, clock: Callable[[], float]) -> None:
@@ -41,19 +41,21 @@ class CatalogReplicas:
         return fetched._replace(cluster=name)
 
     def generations(self) -> list[Generation]:
-        """Of the cluster that would be asked first, if it answers."""
+        """The generations of the cluster that is asked first, or of the one that answers in its place."""
         return self._first(lambda reader, _: reader.generations(), None)[1]
 
     def delta(self) -> Delta:
-        """Of the cluster that would be asked first, if it answers."""
+        """The state of the delta in the cluster that is asked first, or in the one that answers in its place."""
         return self._first(lambda reader, _: reader.delta(), None)[1]
 
     def rollbacks(self) -> int:
-        """Of the cluster that would be asked first, if it answers."""
+        """How many rollbacks there were in the cluster that is asked first, or in the one that answers in its place."""
         return self._first(lambda reader, _: reader.rollbacks(), None)[1]
 
     def set_known(self, name: str, known_ms: int | None) -> None:
-        """Notes how far a cluster's updates are: one that is far behind another is asked after it."""
+        """Notes up to when a cluster's updates are complete: a cluster that is far behind another one is asked after
+        it.
+        """
         self._contest.health.set_watermark(name, known_ms)
 
     def status(self) -> list[ReplicaStatus]:
@@ -74,7 +76,7 @@ class CatalogReplicas:
         failed = None
         quiet = self._contest.health.quiet
         if quiet in self._in_place:
-            # Nothing need be noted of it, as for a page.
+            # Unlike for a page, nothing about this read is noted.
             try:
                 return quiet, ask(self._in_place[quiet], deadline_s)
             except CatalogUnavailableError as error:

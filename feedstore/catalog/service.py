@@ -35,8 +35,8 @@ class UnknownCatalogError(CatalogError, NeverError):
 
 
 class ServedCatalog(NamedTuple):
-    """A catalog as a web process has it. watch: what its clusters say. stores: by cluster, opens what swaps there; the
-    caller closes it.
+    """A catalog in a web process. watch: what its clusters last said. stores: for each cluster, a function that opens
+    the store for a swap; the caller closes it.
     """
 
     catalog: Catalog[Any]
@@ -45,8 +45,8 @@ class ServedCatalog(NamedTuple):
 
 
 class CatalogState(NamedTuple):
-    """facts: what each cluster said last; None: nothing yet. counts: of this process. heard_ms: it has heard of every
-    update up to this time; None: that is not known, or it does not listen.
+    """facts: what each cluster said last; None: nothing yet. counts: of this process. heard_ms: this process has heard
+    every update up to this time; None: that is not known, or it does not listen.
     """
 
     name: str
@@ -57,7 +57,7 @@ class CatalogState(NamedTuple):
 
 
 class Swaps(NamedTuple):
-    """done: by cluster. failed: why it failed, by cluster."""
+    """The results of a swap in several clusters. done: by cluster. failed: the errors, by cluster."""
 
     done: Mapping[str, Swap]
     failed: Mapping[str, CatalogError]
@@ -66,8 +66,8 @@ class Swaps(NamedTuple):
 class CatalogService:
     """Thread-safe.
 
-    catalogs: by name, in the order of the configuration. swapping: on what threads clusters are swapped: one that hangs
-    must not keep another from a rollback. clock: of deadlines, in s. clock_ms: of the source.
+    catalogs: by name, in the order of the configuration. swapping: the threads on which clusters are swapped, so that a
+    cluster that hangs does not delay a rollback in another. clock: of deadlines, in s. clock_ms: of the source.
     """
 
     def __init__(
@@ -83,11 +83,11 @@ class CatalogService:
         self.clock_ms = clock_ms
 
     def catalog(self, name: str) -> Catalog[Any]:
-        """Raises UnknownCatalogError."""
+        """A catalog by name. Raises UnknownCatalogError."""
         return self._found(name).catalog
 
     def states(self) -> list[CatalogState]:
-        """Of every catalog. It asks no cluster."""
+        """The states of all catalogs. Asks no cluster."""
         return [
             CatalogState(
                 name, each.watch.facts(), each.catalog.counts(), each.catalog.cache_bytes(), each.catalog.heard_ms()
@@ -96,7 +96,8 @@ class CatalogService:
         ]
 
     def get(self, name: str, keys: Sequence[bytes], deadline_s: float, max_behind_ms: int | None = None) -> Got[Any]:
-        """The records of up to MAX_KEYS keys, as `Catalog.begin`; what is not known of some of them is said.
+        """The records of up to MAX_KEYS keys, as `Catalog.begin` and `Fetch.result` give them; keys that are not known
+        are listed.
 
         Raises:
             UnknownCatalogError, CatalogRefusedError.
@@ -106,7 +107,7 @@ class CatalogService:
         got = found.catalog.begin(keys, deadline_s, max_behind_ms).result()
         if got.failure is not None and len(got.unanswered) == len({*keys}):
             facts = found.watch.facts().values()
-            is_there = isinstance(got.failure, TooFarBehindError)  # what the clusters said may be a second old
+            is_there = isinstance(got.failure, TooFarBehindError)  # the facts of the clusters may be a second old
             if not is_there and all(each is not None and each.current is None for each in facts):
                 command = f"build {name}" if name == PINS else f"load {name} FILE --as-of MS"
                 raise NoGenerationError(f"no generation of the catalog {name} is in use: feedctl catalog {command}")
@@ -114,22 +115,22 @@ class CatalogService:
         return got
 
     def use(self, name: str, generations: Mapping[str, str], deadline_s: float) -> Swaps:
-        """Makes a generation current in each of some clusters. generations: by cluster. May be repeated.
+        """Makes a generation current in each of the given clusters. generations: by cluster. The call may be repeated.
 
         Raises UnknownCatalogError; CatalogRefusedError: there is no such cluster.
         """
         return self._swap(name, generations, deadline_s, swaps.use)
 
     def roll_back(self, name: str, generations: Mapping[str, str], deadline_s: float) -> Swaps:
-        """Makes the generation before the given one current in each of some clusters. generations: by cluster, the one
-        that is in use and is wrong: so a repeated call changes nothing more.
+        """Makes the generation before the given one current in each of the given clusters. generations: by cluster, the
+        wrong one that is in use; because it is named, a repeated call changes nothing more.
 
         Raises UnknownCatalogError; CatalogRefusedError: there is no such cluster.
         """
         return self._swap(name, generations, deadline_s, swaps.roll_back)
 
     def close(self) -> None:
-        """Begins no new swap. The catalogs are closed by their owner."""
+        """Ends this: no new swap begins. The owner closes the catalogs."""
         self._swapping.close()
 
     def _found(self, name: str) -> ServedCatalog:

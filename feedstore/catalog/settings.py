@@ -9,11 +9,11 @@ from msgspec import Meta
 from feedstore.settings import Bytes, Ms
 
 PINS: Final = "pins"
-"""The catalog that pages show pins from, which is built from the follow store."""
+"""The name of the catalog that pages show pins from. It is built from the follow store."""
 
 
 def posted(catalogs: Iterable[str]) -> list[str]:
-    """Those of some catalogs whose updates are posted: all but that of pins, which the actions update."""
+    """Which of some catalogs have posted updates: all but that of pins, which the actions update."""
     return [name for name in catalogs if name != PINS]
 
 

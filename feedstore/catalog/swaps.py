@@ -17,8 +17,8 @@ class SwapRefusedError(CatalogRefusedError):
 
 
 class Swap(NamedTuple):
-    """generation: the one that is in use now. before: the one that was; None: there was none. Both are the same if
-    nothing had to be changed.
+    """The result of a swap. generation: the one that is in use now. before: the one that was in use; None: there was
+    none. Both are the same if nothing had to be changed.
     """
 
     generation: str
@@ -37,8 +37,8 @@ def use(store: CatalogStore, generation: str) -> Swap:
 
 
 def roll_back(store: CatalogStore, generation: str | None = None) -> Swap:
-    """Makes the generation of the trail before one current, if that one is; None: before the current one. Nothing is
-    done if a rollback from it was made already.
+    """Rolls back from a generation (None: the current one): if it is current, makes the one before it in the trail
+    current. Changes nothing if it was rolled back already.
 
     Raises NoGenerationError, SwapRefusedError, CatalogUnavailableError.
     """
@@ -55,7 +55,9 @@ def roll_back(store: CatalogStore, generation: str | None = None) -> Swap:
 
 
 def _was_rolled_back(store: CatalogStore, generation: str, current: str) -> Swap:
-    """Nothing is done: a later generation than the current one is in use no more. Raises SwapRefusedError."""
+    """The answer if the generation is not current: nothing was changed if it is later than the current one, which means
+    that it was rolled back already. Raises SwapRefusedError otherwise.
+    """
     if generation not in {each.id for each in store.generations()}:
         raise SwapRefusedError("generation_unknown", f"there is no generation {generation}")
     if rule.is_later(current, generation):

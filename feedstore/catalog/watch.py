@@ -1,4 +1,4 @@
-"""What each cluster last said of a catalog, so that a report of it asks no cluster, and waits for none; and whether an
+"""What each cluster last said of a catalog, so that a report need not ask clusters or wait for them. Also notices if an
 older generation has come into use.
 """
 
@@ -13,8 +13,8 @@ from feedstore.clocks import behind_ms
 
 
 class Facts(NamedTuple):
-    """generations: those that are kept, oldest first. answered_ms: when the cluster said so, by the source's clock.
-    swaps: how often this process has seen another generation come into use.
+    """What a cluster said. generations: those that are kept, oldest first. answered_ms: when the cluster answered, by
+    the source's clock. swaps: how often this process has seen another generation come into use.
     """
 
     generations: Sequence[Generation]
@@ -28,15 +28,17 @@ class Facts(NamedTuple):
         return next((each for each in self.generations if each.current), None)
 
     def after(self, before: "Facts | None") -> "Facts":
-        """With the swaps that were seen before, and the one between, if there was one."""
+        """These facts with the count of swaps continued: those seen before, and one more if the current generation has
+        changed.
+        """
         if before is None:
             return self
         ids = [None if each.current is None else each.current.id for each in (before, self)]
         return self._replace(swaps=before.swaps + (ids[0] != ids[1]))
 
     def behind_ms(self, now_ms: int) -> int | None:
-        """Every change that is older than this is in what is read there; None if that is unknown, or no generation
-        is in use.
+        """How far this cluster is behind: what is read there has every change that is older than this. None if that is
+        unknown, or no generation is in use.
         """
         current = self.current
         if current is None:
@@ -56,19 +58,19 @@ class CatalogWatch:
         self._facts: dict[str, Facts | None] = dict.fromkeys(names)
         self._swaps = 0
         self._rollbacks: dict[str, int] = {}
-        """By cluster, as each said last."""
+        """The last number of rollbacks that each cluster gave."""
 
     def look(self, source: CatalogSource) -> int | None:
-        """Asks a cluster, and returns how far its updates are; None if that is unknown. It takes as long as the cluster
-        does: call it on a thread of the cluster's own. source: its reader is the one that the catalog fetches by, or a
-        fetch that began after a rollback could still read what was rolled back.
+        """Asks a cluster, and returns up to when its updates are complete; None if that is unknown. Waits for the
+        cluster: call it on a thread of the cluster's own. source: must have the reader that the catalog fetches with;
+        with another one, a fetch that begins after a rollback was noticed could still read what was rolled back.
 
         Raises CatalogUnavailableError; what the cluster said before is kept.
         """
         try:
             return self._note_facts(source)
         finally:
-            # Whatever it says of the rest: what was rolled back must not be shown for longer.
+            # Even if the rest fails: what was rolled back must not be shown any longer.
             self._hear_rollbacks(source)
 
     def _note_facts(self, source: CatalogSource) -> int | None:
@@ -77,7 +79,7 @@ class CatalogWatch:
         delta = source.reader.delta()
         facts = Facts(source.reader.generations(), delta, self._clock_ms())
         with self._lock:
-            if self._swaps == swaps:  # else it may be older than what the swap has left
+            if self._swaps == swaps:  # otherwise these facts may be from before the swap
                 self._facts[source.name] = facts.after(self._facts[source.name])
         return delta.known_ms or None
 
@@ -88,7 +90,7 @@ class CatalogWatch:
             self._rolled_back()
 
     def note_generations(self, cluster: str, generations: Sequence[Generation]) -> None:
-        """Takes the state that a swap has left, before the next look."""
+        """Takes the generations that a swap of this process has left, without waiting for the next look."""
         with self._lock:
             self._swaps += 1
             facts = self._facts[cluster]
@@ -96,6 +98,6 @@ class CatalogWatch:
                 self._facts[cluster] = facts._replace(generations=generations).after(facts)
 
     def facts(self) -> dict[str, Facts | None]:
-        """By cluster; None: it has not answered yet."""
+        """The facts by cluster; None: it has not answered yet."""
         with self._lock:
             return dict(self._facts)

@@ -19,10 +19,12 @@ from feedstore.http.wire import MAX_EXACT, Count, Id, Ms
 from feedstore.validation import words
 
 BODY_BYTES_MAX: Final = 65_536
-"""For 1,000 keys of 60 characters."""
+"""The most bytes of a body with keys: enough for 1,000 keys of 60 characters."""
 
 UPDATES_BYTES_MAX: Final = 2**19
-"""For 1,000 updates of 500 bytes. Every connection may bring as much at once."""
+"""The most bytes of a body with updates: enough for 1,000 updates of 500 bytes. Every connection may send this much at
+once.
+"""
 
 CLUSTERS_MAX: Final = 16
 
@@ -54,7 +56,9 @@ class GetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_behind_ms: Annotated[int, Meta(ge=0, le=MAX_EXACT)] | UnsetType = UNSET
 
     def packed(self, catalog: str) -> dict[bytes, str]:
-        """The keys as the catalog has them, by which each was given, in that order. Raises InvalidValueError."""
+        """The keys in the catalog's form, each with the text that was given for it, in the order given. Raises
+        InvalidValueError.
+        """
         return dict(map(_pin_key if catalog == PINS else _text_key, self.keys))
 
 
@@ -208,7 +212,7 @@ def catalog_line(state: CatalogState, now_ms: int) -> CatalogLine:
 
 
 def json_record(record: bytes) -> msgspec.Raw | None:
-    """A record as it is; None: it is no JSON."""
+    """A record as JSON; None if it is not JSON."""
     try:
         msgspec.json.decode(record)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -217,7 +221,7 @@ def json_record(record: bytes) -> msgspec.Raw | None:
 
 
 def pin_record(pin: HeldPin) -> msgspec.Raw | None:
-    """None: the pin was deleted."""
+    """The record of a pin as JSON; None if the pin was deleted."""
     if not pin:
         return None
     return msgspec.Raw(msgspec.json.encode(PinRecord(str(pin.owner), str(pin.board), pin.created_ms)))

@@ -1,7 +1,7 @@
-"""The four actions: as somebody asks for them, and as the follow store recorded them.
+"""The four actions, in two forms: as they are asked for, and as the follow store recorded them.
 
-An action that is asked for has no time of its own but a pin's: the follow store stamps it when it commits. What was
-recorded carries the store's `committed_ms`, from which ages are counted (rule 8).
+An action that is asked for has no time, except that a pin has its own: the follow store stamps the action when it
+commits. A recorded action has the store's `committed_ms`, from which ages are counted (rule 8).
 """
 
 from typing import assert_never
@@ -21,7 +21,7 @@ from feedstore.domain.values import (
 )
 
 MAX_SKEW_MS = 120_000
-"""How far ahead of the store's clock a pin may be dated: further ahead, it would sit on top of every feed."""
+"""How far ahead of the store's clock a pin may be dated. Dated further ahead, it would stay on top of every feed."""
 
 
 class Follow(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
@@ -57,8 +57,8 @@ Action = Follow | Unfollow | SavePin | DeletePin
 
 
 def refuse_reserved(action: Action) -> None:
-    """For every door through which real actions come. Raises InvalidValueError where one names an id of the canaries:
-    a user with it would share a feed with a canary, and a pin that is deleted would end them all.
+    """Raises InvalidValueError if an action names an id of the canaries. Every entrance of real actions calls it: a
+    user with such an id would share a feed with a canary, and if a canary's pin were deleted, all canaries would end.
     """
     ids: tuple[tuple[str, int], ...]
     match action:

@@ -1,7 +1,7 @@
 """The text of cursors: opaque to users, versioned, refused if malformed or of another list.
 
-Version 1, in URL-safe base64: version (1), CRC-32 (4) of the owner and the body, body. The checksum finds damage and
-mix-ups; it is no signature.
+Version 1, in URL-safe base64: version (1), CRC-32 (4) of the owner and the body, body. The checksum detects damage and
+mix-ups; it is not a signature.
 """
 
 import base64
@@ -28,7 +28,7 @@ def sealed(owner: bytes, body: bytes) -> str:
 
 
 def unsealed(owner: bytes, text: str, body_bytes: int) -> bytes:
-    """The values that `sealed` was given. Raises MalformedCursorError."""
+    """The body that `sealed` was given. Raises MalformedCursorError."""
     length = -(-4 * (_HEAD.size + body_bytes) // 3)
     if len(text) != length:
         raise MalformedCursorError(f"expected {length} characters, got {len(text)}")

@@ -8,24 +8,24 @@ import msgspec
 from feedstore.validation import shown
 
 MAX_ID = 2**63 - 1
-"""Ids and times are positive 63-bit integers: they fit the signed columns of SQL and Java, and zero stays free."""
+"""The largest id or time: positive 63-bit integers fit signed integers in SQL and Java, and zero stays free."""
 
 ID_PATTERN: Final = r"^[1-9][0-9]{0,18}$"
-"""Of an id as text."""
+"""The pattern of an id as text."""
 _matches_id = re.compile(ID_PATTERN, re.ASCII).fullmatch
 
 RESERVED_FROM = MAX_ID - 4_095
-"""Ids from here on are the canaries', and no real user's, board's or pin's: `refuse_reserved`."""
+"""Ids from here on belong to the canaries, and to no real user, board or pin: `refuse_reserved`."""
 
 FolloweeKind = Literal["user", "board"]
 
 
 class InvalidValueError(ValueError):
-    """A value that cannot be: names the field and shows the value.
+    """A value is invalid. The message names the field and shows the value.
 
     Attributes:
         field: the name of the field that was refused.
-        value: what stood in it.
+        value: the refused value.
     """
 
     def __init__(self, field: str, value: object, expected: str) -> None:
@@ -35,13 +35,13 @@ class InvalidValueError(ValueError):
 
 
 def check_id(field: str, value: object) -> None:
-    """Raises InvalidValueError unless `value` is an int (a bool is none) in 1..2^63-1."""
+    """Raises InvalidValueError unless `value` is an int in 1..2^63-1; a bool is refused."""
     if type(value) is not int or not 0 < value <= MAX_ID:
         raise InvalidValueError(field, value, "an id from 1 to 2^63-1")
 
 
 def id_of(field: str, given: str | int) -> int:
-    """An id that is given as decimal text, or as a number. Raises InvalidValueError."""
+    """The id in a decimal text or a number. Raises InvalidValueError."""
     if isinstance(given, str):
         if _matches_id(given) is None:
             raise InvalidValueError(field, given, "an id from 1 to 2^63-1, in decimal")
@@ -51,7 +51,7 @@ def id_of(field: str, given: str | int) -> int:
 
 
 def check_stamp(field: str, value: object) -> None:
-    """Raises InvalidValueError unless `value` is a time that a cell may carry: in whole ms since 1970, 1..2^63-2."""
+    """Raises InvalidValueError unless `value` is a time that a cell may have: in whole ms since 1970, 1..2^63-2."""
     if type(value) is not int or not 0 < value < MAX_ID:
         raise InvalidValueError(field, value, "a time in ms since 1970, from 1 to 2^63-2")
 
@@ -113,7 +113,7 @@ def check_edge(follower: int, followee: Followee, ts: int) -> None:
 
 
 def refuse_self_follow(follower: int, followee: Followee) -> None:
-    """Raises InvalidValueError where a user would follow themselves."""
+    """Raises InvalidValueError if a user would follow themselves."""
     if followee.kind == "user" and followee.id == follower:
         raise InvalidValueError("followee", followee.id, "a user other than the follower")
 
@@ -142,7 +142,7 @@ class Pin(msgspec.Struct, frozen=True, gc=False):
         check_ms("created_ms", self.created_ms)
 
     def followees(self) -> tuple[Followee, Followee]:
-        """The two followees whose followers get this pin: its owner and its board."""
+        """The two followees whose followers get this pin: its owner, and its board."""
         return Followee("user", self.owner), Followee("board", self.board)
 
 

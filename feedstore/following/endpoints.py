@@ -47,7 +47,7 @@ PROBLEMS: Final[problems.Known] = {
     PlotsUnavailableError: problems.PLOTS_UNAVAILABLE,
 }
 NO_KEY_TRIES: Final = 2
-"""Attempts to save a pin without a time: another caller may save it first, with another time."""
+"""How often a pin without a time is tried: another caller may save it first, with another time."""
 
 
 class FeedApi(NamedTuple):
@@ -116,7 +116,7 @@ def _save_pin(api: FeedApi, asked: Asked[Nothing, PinBody]) -> PinLine:
     tries_left = NO_KEY_TRIES
     while True:
         tries_left -= 1
-        # A repeated request, with a key or without one, names the same pin: use the time that it got first.
+        # A repeated request names the same pin, with a key or without one: use the time that the pin got first.
         known = api.service.pin(pin)
         created_ms = api.now_ms() if known is None else known.created_ms
         try:

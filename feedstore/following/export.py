@@ -10,11 +10,11 @@ from feedstore.widecolumn import WideColumnStore
 
 
 def feeds_ascending(store: WideColumnStore, cap: int) -> Iterator[tuple[int, list[bytes]]]:
-    """Every feed that is not empty, as (user, columns newest first, at most `cap`), users ascending. Rows that are no
-    user's feed are left out.
+    """Yields every feed that is not empty, as (user, columns newest first, at most `cap`), users ascending. Rows that
+    are no user's feed are left out.
 
-    The 256 buckets of row keys are scanned side by side: each is in the order of user ids. Memory is bounded by 256
-    rows.
+    The 256 buckets of row keys are each in the order of user ids, and are scanned in parallel and merged. At most 256
+    rows are in memory.
 
     Raises:
         UnavailableError: at any step.
@@ -28,8 +28,8 @@ def feeds_ascending(store: WideColumnStore, cap: int) -> Iterator[tuple[int, lis
 def rows_ascending(
     store: WideColumnStore, after_user: int = 0, until_user: int = MAX_ID
 ) -> Iterator[tuple[bytes, list[bytes]]]:
-    """The same for all rows and whole rows, by the ids in their keys, whether the first byte fits the id or not: ids
-    larger than `after_user` and up to `until_user`.
+    """Yields whole rows, ascending by the id in their keys: ids larger than `after_user` and up to `until_user`.
+    Includes rows whose first byte does not fit the id.
     """
     if after_user >= MAX_ID:
         return

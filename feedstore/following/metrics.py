@@ -7,7 +7,7 @@ from feedstore.following.service import FeedService
 from feedstore.http.queues import QueuesState
 from feedstore.metering import CLUSTER, Counted, Label, families
 
-if TYPE_CHECKING:  # who only defines metrics needs no library
+if TYPE_CHECKING:  # defining metrics needs no library
     from prometheus_client.core import Metric
 
 _SERVED: Final = Counted("feedstore/following/metrics.py", ("serve",))
@@ -59,7 +59,7 @@ _BREAKER_OPEN: Final = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 
 
 def metrics(service: FeedService, queues: QueuesState | None, stopped: str | None) -> "Iterator[Metric]":
-    """As they are now. queues: None if they do not answer. stopped: why the worker has stopped."""
+    """The current metrics. queues: None if they do not answer. stopped: why the worker has stopped."""
     counters = service.counters()
     for definition, count in (
         (READS, counters.reads),

@@ -1,6 +1,4 @@
-"""How deliveries become mutations: pure, the one place where users and pins turn into rows and columns for
-writing.
-"""
+"""Turns deliveries into mutations. Pure; the only place where users and pins become rows and columns for writing."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -17,29 +15,29 @@ if TYPE_CHECKING:
 
 
 def put(rows: Sequence[tuple[int, int]], pins: Sequence[tuple[int, int]]) -> Put:
-    """Each of `pins` (pin, created_ms) into the feed of each of `rows` (user, the timestamp of the edge, in ms)."""
+    """Puts each of `pins` (pin, created_ms) into the feed of each of `rows` (user, the edge's timestamp in ms)."""
     return Put([(row_key(user), ts) for user, ts in rows], columns(pins))
 
 
 def remove(rows: Sequence[tuple[int, int]], pins: Sequence[tuple[int, int]]) -> DeleteColumns:
-    """Each of `pins` out of the feed of each of `rows` (user, ts): whatever was delivered at or before ts, early or
-    late.
+    """Removes each of `pins` from the feed of each of `rows` (user, ts), if it was delivered with a timestamp of at
+    most `ts`, whether that delivery lands before this one or after it.
     """
     return DeleteColumns([(row_key(user), ts) for user, ts in rows], columns(pins))
 
 
 def put_cells(users: "Numbers", timestamps: "Numbers", pins: "Numbers", created_ms: "Numbers") -> PutCells:
-    """Single cells, from arrays of one length: each pin into the feed of its user."""
+    """Puts each pin into the feed of its user: single cells, from arrays of equal length."""
     return PutCells(_rows(users), _columns(pins, created_ms), timestamps)
 
 
 def remove_cells(users: "Numbers", timestamps: "Numbers", pins: "Numbers", created_ms: "Numbers") -> DeleteCells:
-    """Single delete markers, as `remove` has them, from arrays as of `put_cells`."""
+    """Removes each pin from its user's feed, as `remove` does: single delete markers, from arrays of equal length."""
     return DeleteCells(_rows(users), _columns(pins, created_ms), timestamps)
 
 
 def buckets(users: "Numbers") -> "NDArray[np.uint8]":
-    """The first byte of each user's row key, as `layout.bucket` has it."""
+    """The first byte of each user's row key: `layout.bucket` for many users."""
     import numpy as np  # noqa: PLC0415 - only writers of cells in arrays load it
 
     return (users.view(np.uint64) * np.uint64(MULTIPLIER) >> np.uint64(56)).astype(np.uint8)

@@ -21,8 +21,8 @@ _USER = struct.Struct(">Q").pack
 class Cursor(msgspec.Struct, frozen=True):
     """Where the next page begins. Its body is 24 bytes: returned (8), last (16).
 
-    returned: how many entries the pages so far held; it lets the cap hold across pages. last: the column they ended
-    with.
+    returned: how many entries the pages so far had, so that the cap applies to all pages together. last: the column of
+    the last entry.
     """
 
     returned: int
@@ -34,7 +34,7 @@ def encode_cursor(user: int, cursor: Cursor) -> str:
 
 
 def decode_cursor(user: int, text: str) -> Cursor:
-    """Raises MalformedCursorError where `text` is not a cursor of this user's feed."""
+    """Decodes a cursor. Raises MalformedCursorError if `text` is not a cursor of this user's feed."""
     check_id("user", user)
     return Cursor(*_CURSOR.unpack(unsealed(_USER(user), text, _CURSOR.size)))
 
@@ -42,10 +42,10 @@ def decode_cursor(user: int, text: str) -> Cursor:
 class Page(msgspec.Struct, frozen=True):
     """A part of a feed, newest first.
 
-    columns: at most as many as were asked for, each an entry as it is stored. A short page is not an end: only `cursor
-    is None` is.
-    cursor: where the next page begins; None if the feed ends, or at its cap.
-    returned: how many entries this page and those before it held.
+    columns: the entries as they are stored, at most as many as were asked for. A short page does not mean the end; only
+    `cursor is None` does.
+    cursor: where the next page begins; None if the feed ends or its cap is reached.
+    returned: how many entries this page and those before it had.
     served_by: the replica that answered.
     behind_ms: everything committed longer ago than this has landed in that replica; None if that is unknown.
     """
@@ -58,8 +58,8 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries of the columns, in the same order. Made each time: a page costs a caller no more than it looks
-        at.
+        """The entries of the columns, in the same order. They are made at each call: a caller that does not look at
+        them does not pay for them.
         """
         return entries_of(self.columns)
 
@@ -87,8 +87,8 @@ class FeedPages:
     def page(self, user: int, limit: int, cursor: str | None = None, deadline_s: float | None = None) -> Page:
         """A page of up to `limit` (1..MAX_PAGE) entries, from the top or from where another page ended.
 
-        Pages neither repeat nor skip an entry that was there when the walk began, while the feed grows at its top; also
-        where another cluster serves the next one.
+        Pages neither repeat nor skip an entry that was there when the walk began, even if the feed grows at its top or
+        another cluster serves the next page.
 
         deadline_s: a time of the replicas' clock.
 
@@ -109,7 +109,7 @@ class FeedPages:
         if wanted < 1:  # the walk has reached the cap: there is nothing to read
             first = self._replicas.first()
             return Page((), None, returned, first, self._replicas.behind_ms(first))
-        # One more than wanted tells whether there is more, in the same round trip.
+        # One more entry than wanted shows whether there is a next page, in the same round trip.
         answer = self._replicas.read(FEEDS, row_key(user), after, wanted + 1, deadline_s)
         columns = answer.columns[:wanted]
         returned += len(columns)
@@ -118,7 +118,7 @@ class FeedPages:
         return Page(columns, following, returned, answer.served_by, answer.behind_ms)
 
     def size(self, user: int, deadline_s: float | None = None) -> FeedSize:
-        """Raises as `page` does."""
+        """How many entries a walk would show; reads them all. Raises the errors of `page`."""
         check_id("user", user)
         row, after, entries = row_key(user), None, 0
         while True:

@@ -11,9 +11,9 @@ from feedstore.replicas.replicas import Replicas
 class Presence(msgspec.Struct, frozen=True):
     """Why a pin is in a feed, or is not, by the follow store and by each cluster.
 
-    deleted_ms: None while the pin lives. edges: what the user last did to the pin's owner and to its board, where they
-    ever did anything; an active one delivers the pin, the later one where both are (rule 3). clusters: whether its
-    entry is there, beyond the cap too; None if a cluster does not answer.
+    deleted_ms: None if the pin is not deleted. edges: the user's edges to the pin's owner and to its board, if there
+    are any. An active edge delivers the pin; if both are active, the later one does (rule 3). clusters: whether each
+    cluster has the entry, even beyond the cap; None if a cluster does not answer.
     """
 
     pin: Pin
@@ -23,7 +23,7 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 def presence(follows: FollowStore, replicas: Replicas, user: int, pin: int, deadline_s: float) -> Presence | None:
-    """None if the pin was never saved.
+    """Looks up why a pin is in a feed, or is not; None if the pin was never saved.
 
     Raises:
         InvalidValueError: `user` or `pin` is no id.
@@ -34,7 +34,7 @@ def presence(follows: FollowStore, replicas: Replicas, user: int, pin: int, dead
     state = follows.pins([pin]).get(pin)
     if state is None:
         return None
-    # No user follows themselves: the store has no such edge to look for.
+    # A user cannot follow themselves, so the store refuses to look for such an edge.
     followees = [each for each in state.pin.followees() if (each.kind, each.id) != ("user", user)]
     edges = follows.edges([(user, followee) for followee in followees])
     [column] = columns([(pin, state.pin.created_ms)])

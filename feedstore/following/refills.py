@@ -1,8 +1,8 @@
 """Asks for refills of feeds that ended early (rule 9), on a thread of its own: no page waits for the follow store.
 
-A read must not be a way to write without bound. So a refill is asked for only if the user follows something, each user
-at most once in `again_ms`, and each process asks for a bounded number a second. A wish beyond that is dropped: the next
-walk that ends early has it again.
+Reads must not cause unbounded writes. So a refill is asked for only if the user follows something, at most once per
+user in `again_ms`, and only a bounded number of times a second in each process. A request beyond that is dropped: the
+next walk that ends early makes it again.
 """
 
 import contextlib
@@ -20,21 +20,23 @@ from feedstore.follows.store import FollowStore
 _log = structlog.get_logger()
 
 LOOKED_UP_PER_S_MAX: Final = 100
-"""How many users a process looks up in the follow store a second, to see if they follow something: one row each."""
+"""The most users per second that a process looks up in the follow store, to see if they follow something: one row each.
+"""
 ASKED_PER_S_MAX: Final = 10
-"""How many refills a process asks for a second. Each is an outbox row, and up to `cap` cells in every cluster."""
+"""The most refills per second that a process asks for. Each is an outbox row, and up to `cap` cells in every cluster.
+"""
 BURST_S: Final = 5.0
-"""After a quiet time, the process may do at once what the rates allow in so long."""
+"""After a quiet time, this many seconds' worth of the rates may be used at once."""
 WAITING_MAX: Final = 1_000
-"""How many users wait for the thread."""
+"""The most users that wait for the thread."""
 REMEMBERED_MAX: Final = 10_000
-"""How many users are remembered as done with, those who follow nothing included."""
+"""The most users that are remembered as handled, including those who follow nothing."""
 CLOSE_S: Final = 5.0
 """How long closing waits for the thread."""
 
 
 class Rate:
-    """Allows so many a second, after a quiet time those of `BURST_S` at once. Not thread-safe."""
+    """Allows `per_s` a second; after a quiet time, as many at once as in `BURST_S`. Not thread-safe."""
 
     def __init__(self, per_s: float, now_s: float) -> None:
         self._per_s = per_s
@@ -42,7 +44,7 @@ class Rate:
         self._at_s = now_s
 
     def take(self, now_s: float) -> bool:
-        """Whether one more is allowed now; it counts."""
+        """Whether one more is allowed now. If so, it is counted."""
         self._left = min(self._per_s * BURST_S, self._left + self._per_s * (now_s - self._at_s))
         self._at_s = now_s
         if self._left < 1:
@@ -54,8 +56,8 @@ class Rate:
 class Refills:
     """Thread-safe.
 
-    again_ms: a feed is refilled for this reason at most once in so long. The follow store sees to that for all
-    processes, and this one does not ask again for a user that it remembers. clock: monotonic, in s.
+    again_ms: the least time between two refills of one feed for this reason. The follow store enforces it for all
+    processes; this one also does not ask again for a user that it remembers. clock: monotonic, in s.
     """
 
     def __init__(self, follows: FollowStore, again_ms: int, clock: Callable[[], float]) -> None:
@@ -71,7 +73,7 @@ class Refills:
         self._closed = False
 
     def ask(self, user: int) -> None:
-        """Returns at once."""
+        """Asks for a refill of a user's feed on the thread; returns at once."""
         now_s = self._clock()
         with self._lock:
             done_s = self._done_s.get(user)
@@ -90,7 +92,7 @@ class Refills:
                     self._thread.start()
 
     def close(self) -> None:
-        """Handles what waits, as far as that takes `CLOSE_S`."""
+        """Handles the users that still wait, for at most `CLOSE_S`."""
         with self._lock:
             self._closed = True
             thread = self._thread
@@ -117,7 +119,7 @@ class Refills:
                 self._ask_for(users)
             except FollowStoreUnavailableError:
                 self._forget(users)
-            except Exception:  # noqa: BLE001  # a fault of ours: without the thread, no feed would be refilled any more
+            except Exception:  # noqa: BLE001  # a bug of ours: if the thread ended, no feed would be refilled any more
                 _log.exception("refills.failed", users=len(users))
                 self._forget(users)
             if not more:
@@ -134,7 +136,7 @@ class Refills:
         self._forget(later)
 
     def _forget(self, users: list[int]) -> None:
-        """The next walk of these users asks again."""
+        """Forgets users, so that their next walk asks again."""
         with self._lock:
             for user in users:
                 self._done_s.pop(user, None)

@@ -11,7 +11,7 @@ from feedstore.follows.port import Follower
 from feedstore.follows.store import FollowStore
 
 MAX_RELATIONS = 500
-"""The most lines that one page holds."""
+"""The most lines of a page."""
 
 _OWNER = struct.Struct(">cQ").pack
 _PLACE = struct.Struct(">cQ")
@@ -28,7 +28,7 @@ class FollowingPage(msgspec.Struct, frozen=True):
 
 
 class FollowersPage(msgspec.Struct, frozen=True):
-    """A part of who follows somebody or something, by ascending id. cursor: as in a FollowingPage."""
+    """Some of the followers of a user or a board, by ascending id. cursor: as in a FollowingPage."""
 
     followers: list[Follower]
     cursor: str | None
@@ -50,7 +50,7 @@ class Relations:
         _check_limit(limit)
         owner = _OWNER(b"f", user)
         after = None if cursor is None else _followee(unsealed(owner, cursor, _PLACE.size))
-        # One more than wanted tells whether there is more.
+        # One more edge than wanted shows whether there is a next page.
         found = self._follows.following_after(user, after, limit + 1)
         edges, more = found[:limit], len(found) > limit
         return FollowingPage(edges, sealed(owner, _place(edges[-1].followee)) if more else None)

@@ -1,7 +1,7 @@
 """The calls of a web tier: pages of feeds, actions, and who follows what.
 
-`services.open_service` makes one from a `feed.toml`. It keeps nothing outside itself, any number of threads may use it,
-and a program that has two of them has two of everything.
+`services.open_service` makes one from a `feed.toml`. It is thread-safe and shares no state: a program may have two of
+them.
 
 What may be raised, sorted by what the caller should do:
 - `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.
@@ -50,7 +50,7 @@ from feedstore.replicas.health import ReadCounters
 from feedstore.replicas.replicas import Replicas
 
 MORE_READS_MAX = 2
-"""How many further pages a page of pins reads at most in place of pins that are deleted."""
+"""The most further pages that one page of pins reads to replace deleted pins."""
 
 R = TypeVar("R", bound=RecordedAction)
 
@@ -58,10 +58,10 @@ R = TypeVar("R", bound=RecordedAction)
 class PinsPage(msgspec.Struct, frozen=True):
     """A part of a feed with the pins themselves, newest first.
 
-    pins: those that are not deleted, at most as many as were asked for. A short page is not an end: only `cursor is
-    None` is.
+    pins: those that are not deleted, at most as many as were asked for. A short page does not mean the end; only
+    `cursor is None` does.
     cursor: where the next page begins; good for `page` as well.
-    served_by, behind_ms: as on a Page; where it took several reads, who served the first, and the worst of all.
+    served_by, behind_ms: as on a Page. After several reads: the cluster of the first, and the worst `behind_ms` of all.
     """
 
     pins: list[Pin]
@@ -86,9 +86,9 @@ class ClusterLine(msgspec.Struct, frozen=True):
 class FeedService:
     """Thread-safe.
 
-    pins: where the pins of a page come from. cap: how many entries of a feed a reader can reach. refill_again_ms: a
-    feed that ends early is refilled at most once in so long. within_s: how long a page may take if the caller does not
-    say. clock: in s, the same one as the replicas'. close: releases what this was made from.
+    pins: where the pins of a page come from. cap: how many entries of a feed a reader can reach. refill_again_ms: the
+    least time between two refills of a feed that ends early. within_s: how long a page may take if the caller gives no
+    deadline. clock: in s, the same one as the replicas'. close: releases what this was made from.
 
     Deadlines are times of the clock, which is `time.monotonic` except in tests. They bound the reads of the clusters;
     the follow store has bounds of its own, in its url.
@@ -125,12 +125,12 @@ class FeedService:
     def page(self, user: int, limit: int = 25, cursor: str | None = None, deadline_s: float | None = None) -> Page:
         """A page of ids and times: up to `limit` (1..MAX_PAGE) entries, from the top or from where another page ended.
 
-        Pages neither repeat nor skip an entry that was there when the walk began, while the feed grows at its top, and
-        whichever cluster serves them. A pin that was deleted a moment ago may still be there.
+        Pages neither repeat nor skip an entry that was there when the walk began, even if the feed grows at its top or
+        another cluster serves a page. A pin that was deleted a moment ago may still be there.
 
-        If the feed ends below its cap, a refill of it is asked for on another thread (rule 9): deleted pins do not
-        refill the feeds they were in, and only a walk to its end can tell. Only if the user follows something, and a
-        bounded number a second (`refills`).
+        If the feed ends below its cap and the user follows something, a refill is asked for on another thread (rule 9),
+        at a bounded rate (`refills`). Deleted pins make feeds shorter, nothing else refills these, and only a walk to
+        the end shows it.
 
         Raises:
             InvalidValueError: `user` is no id, or `limit` is out of range.
@@ -147,11 +147,11 @@ class FeedService:
     def pins_page(
         self, user: int, limit: int = 25, cursor: str | None = None, deadline_s: float | None = None
     ) -> PinsPage:
-        """A page of pins: out of the catalog of pins if there is one, else out of the follow store.
+        """A page of pins, from the catalog of pins if there is one, else from the follow store.
 
-        Pins that are deleted, or have no record, are left out, and others read in their place, at most
-        `MORE_READS_MAX` times: a page is short only if the feed ends, if hundreds in a row are gone, or if what comes
-        next cannot be read now. Whatever the reason, its cursor says where to continue.
+        Pins that are deleted, or have no record, are left out. Others are read in their place, with at most
+        `MORE_READS_MAX` further reads: a page is short only if the feed ends, if hundreds of pins in a row are gone, or
+        if the next entries cannot be read now. In each case its cursor says where to continue.
 
         Raises:
             NotNowError: the pins cannot be looked up; `page` may still answer. Without a catalog, this is a
@@ -190,31 +190,32 @@ class FeedService:
         return presence(self._follows, self._replicas, user, pin, self._until(deadline_s))
 
     def feed_size(self, user: int, deadline_s: float | None = None) -> FeedSize:
-        """How many entries a walk would show. It reads them all, up to the cap. Raises as `page` does."""
+        """How many entries a walk would show. Reads them all, up to the cap. Raises the errors of `page`."""
         return self._pages.size(user, deadline_s)
 
     # Actions
     # ------------------------------------------------------------------------------------------------------------
-    # Each is durable when the call returns. With a key (1..128 printable characters, unique to the request) asking
-    # again does nothing twice and gives the first answer, a refusal too, for as long as the purge window. Each raises
-    # ActionRefusedError, FollowStoreUnavailableError, and InvalidValueError where the key or an id cannot be.
+    # Each action is durable when its call returns. A call may have a key: 1..128 printable characters, unique to the
+    # request. If a call with the same key comes again within the purge window, nothing is done twice, and the first
+    # answer is given again, even if it was a refusal. Each raises ActionRefusedError, FollowStoreUnavailableError, and
+    # InvalidValueError if the key or an id is invalid.
 
     def follow(self, follower: int, followee: Followee, key: str | None = None) -> Followed:
-        """Followed once more, an edge gets a new time, and that is all."""
+        """Follows a user or a board. Following again only gives the edge a new time."""
         return self._one(Follow(follower, followee), key, Followed)
 
     def unfollow(self, follower: int, followee: Followee, key: str | None = None) -> Unfollowed:
-        """Also where nothing was followed."""
+        """Unfollows a user or a board; succeeds even if it was not followed."""
         return self._one(Unfollow(follower, followee), key, Unfollowed)
 
     def save_pin(self, pin: Pin, key: str | None = None) -> PinSaved:
-        """Saved once more with the same values, a pin stays as it is; with others, or after its deletion, it is
-        refused.
+        """Saves a pin. Saving it again with the same values changes nothing; with other values, or after its deletion,
+        it is refused.
         """
         return self._one(SavePin(pin), key, PinSaved)
 
     def delete_pin(self, pin: int, key: str | None = None) -> PinDeleted:
-        """For good. An unknown pin is refused."""
+        """Deletes a pin for good. An unknown pin is refused."""
         return self._one(DeletePin(pin), key, PinDeleted)
 
     def pin(self, pin: int) -> Pin | None:
@@ -226,8 +227,8 @@ class FeedService:
         return None if state is None else state.pin
 
     def record(self, requests: Sequence[Request]) -> list[RecordedAction | ActionRefusedError]:
-        """Many at once, as `FollowStore.record`: a refusal is an answer here, and does not stop the others. Raises
-        InvalidValueError where an action names an id of the canaries: then nothing is recorded.
+        """Records many actions at once, as `FollowStore.record` does. A refusal is returned in the list and does not
+        stop the others. Raises InvalidValueError if an action names an id of the canaries; then nothing is recorded.
         """
         for request in requests:
             refuse_reserved(request.action)
@@ -238,11 +239,11 @@ class FeedService:
     # Each raises FollowStoreUnavailableError, InvalidValueError and, where there is a cursor, MalformedCursorError.
 
     def follows(self, follower: int, followee: Followee) -> bool:
-        """Whether a user follows it now: what was recorded before the call is seen."""
+        """Whether a user follows the followee now. Sees everything that was recorded before the call."""
         return followee in self.followed(follower, [followee])
 
     def followed(self, follower: int, among: Sequence[Followee]) -> dict[Followee, Edge]:
-        """Those of some followees that a user follows now, as `follows`, in one query."""
+        """Which of some followees a user follows now, with their edges; one query. As fresh as `follows`."""
         return self._relations.followed(follower, among)
 
     def following(self, user: int, limit: int = 100, cursor: str | None = None) -> FollowingPage:
@@ -252,8 +253,8 @@ class FeedService:
         return self._relations.following(user, limit, cursor)
 
     def followers(self, followee: Followee, limit: int = 100, cursor: str | None = None) -> FollowersPage:
-        """A page of up to `limit` (1..MAX_RELATIONS) of who follows a user or a board, by ascending id. It comes from
-        an index that the expander writes, so what was recorded a moment ago may be missing.
+        """A page of up to `limit` (1..MAX_RELATIONS) of who follows a user or a board, by ascending id. They come from
+        an index that the expander writes, so a follow of a moment ago may be missing.
         """
         return self._relations.followers(followee, limit, cursor)
 
@@ -261,7 +262,7 @@ class FeedService:
     # ----------------------------------------------------------------------------------------------------------------
 
     def clusters(self) -> list[ClusterLine]:
-        """The states of the clusters, in the order of preference. It asks none of them."""
+        """The states of the clusters, in the order of preference. Asks none of them."""
         return [
             ClusterLine(
                 each.name,
@@ -275,8 +276,8 @@ class FeedService:
         ]
 
     def answers(self, deadline_s: float | None = None) -> None:
-        """Asks a cluster for next to nothing, and returns once one has answered. Not the follow store: all servers
-        share it, and pages do without.
+        """Makes a minimal read, and returns once some cluster has answered it. The follow store is not asked: all
+        servers share it, and pages do not need it.
 
         Raises UnavailableError.
         """
@@ -292,7 +293,7 @@ class FeedService:
         return self._replicas.counters()
 
     def close(self) -> None:
-        """Refills that were asked for are still recorded. Closing twice is fine; any other call after it raises an
+        """Records the refills that were asked for, and closes. Closing twice is fine; any other call after it raises an
         UnavailableError or a FollowStoreUnavailableError.
         """
         self._refills.close()
@@ -319,14 +320,14 @@ class FeedService:
 
 
 def _worst(behind_ms: Sequence[int | None]) -> int | None:
-    """Of at least one; None if one of them is unknown."""
+    """The largest of at least one value; None if one of them is unknown."""
     known = [each for each in behind_ms if each is not None]
     return max(known) if len(known) == len(behind_ms) else None
 
 
 def _take(known: Sequence[Pin | None], wanted: int, pins: list[Pin]) -> int:
-    """Adds up to `wanted` pins that are not deleted; returns how many of the known ones that took."""
-    # All of them live on nearly every page.
+    """Adds up to `wanted` pins that are not deleted to `pins`. Returns how many items of `known` were used for that."""
+    # On nearly every page no pin is deleted.
     live = cast("Sequence[Pin]", known) if all(known) else [pin for pin in known if pin is not None]
     if len(live) <= wanted:
         pins += live
@@ -341,5 +342,5 @@ def _take(known: Sequence[Pin | None], wanted: int, pins: list[Pin]) -> int:
 
 
 def _cursor_after(user: int, page: Page, taken: int) -> str:
-    """Where a page begins that continues after the first entries of this one."""
+    """The cursor of a page that begins after the first `taken` entries of this one."""
     return encode_cursor(user, Cursor(page.returned - len(page.columns) + taken, page.columns[taken - 1]))

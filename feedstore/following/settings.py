@@ -11,16 +11,16 @@ from msgspec import Meta
 from feedstore.settings import Ms
 
 MAX_CHUNK = 1_000
-"""The most cells in one delivery: one pin for so many followers, or so many pins for one."""
+"""The most cells of a delivery: one pin for this many followers, or this many pins for one."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """cap: entries that a reader can reach. slack: live entries that a trim keeps beyond the cap.
+    """cap: how many entries a reader can reach. slack: how many live entries a trim keeps beyond the cap.
 
-    action_age_ms, delivery_age_ms: how old an action, from its commit, and a delivery, from its handler's first read,
-    may be when it is done. purge_window_ms: how long markers live. chunk: the most rows, and the most pins, of one
-    delivery.
+    action_age_ms: how long after its commit an action may still be done. delivery_age_ms: how long after its handler's
+    first read a delivery may still be done. purge_window_ms: how long markers live. chunk: the most rows, and the most
+    pins, of one delivery.
     """
 
     cap: int
@@ -67,5 +67,5 @@ class LimitsSettings(
     purge_window_ms: Ms
 
     def of(self, feed: FeedSettings) -> Limits:
-        """Raises ValueError if they do not fit together."""
+        """The limits of both sections. Raises ValueError if they do not fit together."""
         return Limits(feed.cap, feed.slack, self.action_age_ms, self.delivery_age_ms, self.purge_window_ms)

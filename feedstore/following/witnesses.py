@@ -1,12 +1,12 @@
-"""Witnesses: cells in the table of the feeds that tell whether the table, or a part of it, was emptied or put back.
+"""Witnesses: cells in the table of the feeds that show if the table, or a part of it, was emptied or put back.
 
-A cluster says how far it is in a table of its own, `progress`. That table may survive what the feeds do not: a region
-that was restored from a snapshot, a table that was truncated. So each part of the feeds' table holds a witness, a cell
-whose timestamp is a number that grows. The writer of progress writes the witnesses first, then notes their number in
-`progress`. From then on every witness is at that number or above, unless its part of the table has gone back.
+A cluster notes how far it is in another table, `progress`. That table may survive when the feeds are lost: if a region
+is restored from a snapshot, or the feeds' table is truncated. So each part of the feeds' table has a witness, a cell
+whose timestamp is a growing number. The writer of progress writes the witnesses first, then notes their number in
+`progress`. From then on every witness is at that number or above, unless its part of the table was put back.
 
-A witness is in the row of a user who does not exist (id 0). Readers of feeds, scans of users and the trim never meet
-more of it than one visible column.
+A witness is in the row of a user who does not exist (id 0). Readers of feeds, scans of users and the trim see at most
+one visible column of it.
 """
 
 from typing import Final
@@ -29,7 +29,7 @@ def is_witness(row: bytes) -> bool:
 
 
 class Witnesses:
-    """Those of one cluster."""
+    """The witnesses of one cluster."""
 
     def __init__(self, feeds: WideColumnStore, progress: Progress) -> None:
         self._feeds = feeds
@@ -37,9 +37,9 @@ class Witnesses:
         self._newest = 0
 
     def refuse_lost(self) -> None:
-        """Looks at every witness. Raises:
+        """Checks every witness. Raises:
         DamagedError: parts of the feeds' table hold less than `progress` says.
-        UnavailableError: it cannot be said now.
+        UnavailableError: a witness cannot be read now.
         """
         noted, numbers = self._look()
         lost = [row for row, number in numbers.items() if number < noted]
@@ -48,22 +48,22 @@ class Witnesses:
             raise DamagedError(f"damaged: its table {FEEDS} was emptied or is older than its table progress ({parts})")
 
     def mark(self) -> int:
-        """Gives every witness a number that none had at the last look, and returns it, to be noted in `progress`."""
+        """Gives every witness a new, higher number, and returns it, to be noted in `progress`."""
         number = self._newest + 1
         self._feeds.apply([Put([(row, number) for row in ROWS], [_COLUMN])])
         self._newest = number
         return number
 
     def renew(self) -> None:
-        """Takes the table as it is from now on. The caller has just made sure that what the table may lack is written
-        again, and that the watermark says so. Raises UnavailableError: do it again.
+        """Accepts the table as it is now. Before this, the caller makes sure that what the table may lack is written
+        again, and that the watermark says so. Raises UnavailableError: repeat the call.
         """
         self._look()
         self._progress.note_applied({}, self.mark())
 
     def _look(self) -> tuple[int, dict[bytes, int]]:
-        """The number that is noted, and that of each witness."""
-        # Noted after the witnesses, so it is read before them: they only grow.
+        """The noted number, and the number of each witness."""
+        # The number is noted after the witnesses are written, so it is read before them: they only grow.
         noted = self._progress.witness()
         found = self._feeds.cells_of(ROWS)
         numbers = {
@@ -74,7 +74,7 @@ class Witnesses:
 
 
 def trusted_watermark(replica: Replica) -> int | None:
-    """A cluster's watermark, if the table of its feeds holds what it says; None if nothing is known yet.
+    """A cluster's watermark, after a check that the table of its feeds was not put back; None if nothing is known yet.
 
     Raises:
         DamagedError: the table of the feeds was emptied, or put back from a copy.
@@ -87,5 +87,5 @@ def trusted_watermark(replica: Replica) -> int | None:
     except DamagedError:
         raise
     except UnavailableError:
-        pass  # a region is away: its own pages come from elsewhere, and the others are as good as they were
+        pass  # a region is away: its pages are read from another cluster, and the other regions are unaffected
     return mark

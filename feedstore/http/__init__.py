@@ -1,1 +1,3 @@
-"""A kit for HTTP servers: endpoints, files and metrics are handed in. docs/http.md is what callers of the API read."""
+"""A kit for HTTP servers, which are given their endpoints, files and metrics. docs/http.md is for callers
+of the API.
+"""

@@ -29,7 +29,7 @@ from feedstore.http.wire import Health, Token
 _log = structlog.get_logger()
 
 READY_AGAIN_S: Final = 1.0
-"""How long an answer to /readyz holds: anybody may ask, and each answer asks a cluster."""
+"""How long an answer to /readyz is reused: anybody may ask, and each new answer asks a cluster."""
 
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
 _JSON: Final = (b"content-type", b"application/json")
@@ -44,7 +44,7 @@ Header = tuple[bytes, bytes]
 
 
 class Response(msgspec.Struct, frozen=True):
-    """headers: all but those that every answer has. Their names are in lower case."""
+    """headers: in addition to those that every answer has; their names are in lower case."""
 
     status: int
     headers: Sequence[Header]
@@ -55,7 +55,7 @@ Handler = Callable[[Incoming], Awaitable[Response]]
 
 
 class _Route(NamedTuple):
-    """name: in metrics and logs. again: as of Endpoint."""
+    """name: in metrics and logs. again: what a caller that got no answer may do."""
 
     name: str
     handler: Handler
@@ -70,7 +70,7 @@ _NONE: Final = _Route("none", _not_found)
 
 
 class _Place(NamedTuple):
-    """One path, or all of one form. matches: whether another one is such a path. routes: by method. is_endpoint:
+    """One path, or all paths of one form. matches: checks if a path is of this form. routes: by method. is_endpoint:
     whether it belongs to a part.
     """
 
@@ -82,7 +82,7 @@ class _Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Bounds:
-    """deadline_s: how long a request may take, from its head on."""
+    """deadline_s: how long a request may take, counted from its head."""
 
     deadline_s: float
 
@@ -91,10 +91,10 @@ class Bounds:
 class Served:
     """The parts of a server.
 
-    parts: the endpoints, and what they work on. description: what they are for, in a sentence. assets: files for
-    browsers, by their paths. known: the problem of each error that the endpoints raise. ready: raises one of these if
-    nothing can be answered now. stopped: why the work is not done, as `Queues.stopped`. metrics: what is counted
-    besides the requests.
+    parts: the endpoints, and the objects that they work on. description: what they are for, in a sentence. assets:
+    files for browsers, by their paths. known: the problem of each error that the endpoints raise. ready: raises one of
+    these errors if nothing can be answered now. stopped: why the work is not done, as `Queues.stopped`. metrics: what
+    is counted in addition to the requests.
     """
 
     parts: Sequence[Part[Any]]
@@ -137,18 +137,18 @@ class App:
         self._id_prefix = secrets.token_hex(6)
 
     def drain(self) -> None:
-        """From now on it reports that it is not ready; it still answers. Safe from any thread."""
+        """Makes /readyz report that the server is not ready; requests are still answered. Safe from any thread."""
         self._draining = True
 
     def route(self, path: str, method: str) -> str | None:
-        """The form of the paths of the endpoint that a request is for; None if it is for none."""
+        """The path template of the endpoint that a request is for; None if there is no such endpoint."""
         for place in self._places:
             if place.matches(path):
                 return place.path if place.is_endpoint and method in place.routes else None
         return None
 
     def request_id(self, headers: Mapping[bytes, bytes]) -> str:
-        """By what a request is known: the id that its client gave, if that is short and plain; else one of its own."""
+        """The id of a request: the one that its client gave, if that is short and plain; else a new one."""
         given = headers.get(b"x-request-id")
         return (given and incoming.request_id(given)) or self._id_prefix + next(self._ids)
 
@@ -157,7 +157,7 @@ class App:
         self._runners.close()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Names the request, answers it, and notes it."""
+        """Gives the request an id, answers it, and logs and counts it."""
         began_s = self._clock()
         headers = dict(scope["headers"])
         request_id = scope.get(incoming.REQUEST_ID) or self.request_id(headers)
@@ -169,7 +169,7 @@ class App:
             try:
                 path, route = self._place(scope["path"], method)
                 answer = await route.handler(Incoming(scope, receive, headers, path, began_s))
-            except Exception as raised:  # noqa: BLE001 - nothing that a caller sends may go unanswered
+            except Exception as raised:  # noqa: BLE001 - every request must be answered
                 error = raised if isinstance(raised, ProblemError) else problems.of(raised, self._known, route.again)
                 if error.kind is problems.INTERNAL:
                     _log.exception("http.failed", request_id=request_id, endpoint=route.name, error=str(raised))
@@ -195,7 +195,7 @@ class App:
                 took_ms=round(1_000 * took_s, 2),
                 **more,
             )
-            # Its traceback holds this frame: until the collector comes, which is rarely, all of it would be kept.
+            # Its traceback refers to this frame: both would be kept until the garbage collector runs, which is rare.
             error = None
 
     # Routes
@@ -224,8 +224,8 @@ class App:
             yield _Place(path, path in endpoints, compile_path(path)[0].fullmatch, routes)
 
     def _place(self, path: str, method: str) -> tuple[Mapping[str, str], _Route]:
-        """The endpoint that answers a request, and the values in its path. A path is right or it is not: none is
-        mended.
+        """The endpoint that answers a request, and the values in its path. Paths must match exactly: none
+        is corrected.
         """
         for _, _, matches, routes in self._places:
             if found := matches(path):
@@ -289,7 +289,7 @@ class App:
 
 
 class _Ready:
-    """Raises what `ask` raises, which is asked at most once in `READY_AGAIN_S`."""
+    """Calls `ask` at most once in `READY_AGAIN_S`, and raises what it raised last."""
 
     def __init__(self, ask: Callable[[], Awaitable[None]], clock: Callable[[], float]) -> None:
         self._ask = ask

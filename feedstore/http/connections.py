@@ -1,16 +1,16 @@
-"""The connections of clients, with a bound on everything that a client can make a server wait for or keep.
+"""The connections of clients, with bounds on all time and memory that a client can cost a server.
 
 uvicorn bounds how long a connection may be idle between requests. The rest is bounded here, by three rules:
-- Of a request, only the body may be long, and whatever reads the body bounds it. Everything else is counted together:
-  its head, the frames of its chunks, and its trailers, which are dropped.
-- A client that owes something has so much time: for a request from its first byte to its last, whether something reads
-  it or not, and for an answer until its kernel has it.
-- A request that is answered before it has arrived ends its connection.
+- Only the body of a request may be long, and its reader bounds it. The rest is counted together: the head, the frames
+  of chunks, and the trailers, which are dropped.
+- A client has a limited time to send a request, from its first byte to its last, whether it is being read or not, and
+  to take an answer, until the client's kernel has it.
+- If a request is answered before all of it has arrived, its connection ends.
 
-Which clients have a connection at all is decided by `Places`.
+`Places` decides which clients have a connection at all.
 
-uvicorn sends an answer's head and its body each by itself, and each is a call of the kernel, which costs as much as all
-of a page's JSON: here both leave together.
+uvicorn sends the head and the body of an answer separately, each with a call of the kernel, which costs as much as all
+of a page's JSON. Here both are sent together.
 """
 
 import asyncio
@@ -37,31 +37,31 @@ from feedstore.http.problems import ProblemError
 from feedstore.http.turns import RequestTurns
 
 HEAD_BYTES_MAX: Final = 16_384
-"""Of a request without its body. More may arrive at once, but is not kept."""
+"""The most bytes of a request without its body. More may arrive at once, but is not kept."""
 HEADERS_MAX: Final = 100
 PIPELINED_MAX: Final = 4
-"""Requests of a connection that wait behind the one that is answered."""
+"""The most requests of a connection that wait behind the one that is being answered."""
 SPARE_PLACES: Final = 32
 HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
 """The requests that a connection in a spare place may make."""
 
 _OFFER: Final = frozenset({b"upgrade", b"http2-settings"})
-"""The headers of a request by which a client offers to continue in another protocol, such as HTTP/2. A server may pass
-over the offer (RFC 9110, 7.8), and must then answer the request as if it were not there.
+"""The headers of a request by which a client offers to continue in another protocol, such as HTTP/2. A server may
+ignore the offer (RFC 9110, 7.8), and must then answer the request as if it were not there.
 """
 
 _UNKNOWN: Final = re.compile(
     rb"^(?!(?:DELETE|GET|HEAD|POST) )[!#$%&'*+.^_`|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]\r$", re.MULTILINE
 )
-"""The line of a request with another method than resources have."""
+"""The first line of a request with a method that no resource has."""
 _DROPPED_MAX: Final = 262_144
-"""How many bytes are read and dropped, so that a refusal reaches a client that still sends: a connection that is closed
-before everything was read is reset, and takes the refusal with it.
+"""How many bytes are read and dropped after a refusal, so that it reaches a client that still sends. If a connection is
+closed before everything was read, it is reset, and the refusal is lost.
 """
 UNTAKEN_MAX: Final = 16 * 1024 * 1024
-"""How many bytes of answers are kept that the kernel has no room for, of all clients together."""
+"""The most bytes of answers, for all clients together, that are kept because the kernel has no room for them."""
 _LOOKS: Final = 8
-"""How often clients are looked after within the patience."""
+"""How many times within the patience all clients are checked."""
 
 _log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ _log = structlog.get_logger()
 class Clients:
     """All clients of one server, used by its event loop alone.
 
-    patience_s: how long a client may take to send a request, and to take an answer. at_most: so many connections.
+    patience_s: how long a client may take to send a request, and to take an answer. at_most: the most connections.
     """
 
     def __init__(self, patience_s: float, at_most: int) -> None:
@@ -77,8 +77,8 @@ class Clients:
         self.last_words_s = patience_s / 4
         """How long a client has to take its last answer, after which its connection ends."""
         self.turn_s = patience_s / 8
-        """How long a request may wait behind others until it is begun: as many as may wait on a connection, one after
-        the other, must not keep it for longer than it may live.
+        """How long a request may wait behind others until it begins. If all requests that may wait on a connection take
+        this long, one after the other, the connection must still not outlive its limit.
         """
         self._untaken: dict[Connection, int] = {}
         self._untaken_bytes = 0
@@ -88,7 +88,7 @@ class Clients:
         self._looking = False
 
     def enter(self, connection: "Connection", host: str) -> bool:
-        """Whether the new connection has a spare place."""
+        """Finds a place for a new connection. Whether it is a spare place."""
         spare, leaves = self._places.enter(connection, host)
         if leaves is not None:
             leaves.give_way()
@@ -109,8 +109,8 @@ class Clients:
         self.took(connection)
 
     def does_not_take(self, connection: "Connection", size: int) -> None:
-        """A client that takes no more of its answers for now. If that is too much of all clients together, the ones
-        that have taken nothing for longest are given up.
+        """Notes that a client takes no more of its answers for now. If too much is untaken by all clients together,
+        those that have taken nothing for the longest time are dropped.
         """
         self._untaken[connection] = size
         self._untaken_bytes += size
@@ -120,7 +120,7 @@ class Clients:
             longest.transport.abort()
 
     def took(self, connection: "Connection") -> None:
-        """A client that takes again, or has gone."""
+        """Notes that a client takes its answers again, or has gone."""
         self._untaken_bytes -= self._untaken.pop(connection, 0)
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -134,10 +134,10 @@ class Clients:
 
 
 class Connection(HttpToolsProtocol):
-    """One client's.
+    """The connection of one client.
 
-    _owes_until_s: by then the rest of a request must be here, of the loop's time; infinite if none is missing.
-    _takes_until_s: by then the last answer must be with the client; infinite if there is none.
+    _owes_until_s: when the rest of a request must be here, in the loop's time; infinite if nothing is missing.
+    _takes_until_s: when the client must have the last answer; infinite if there is none.
     """
 
     clients: Clients
@@ -161,12 +161,13 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         self._answers = Whole(transport, self)
         super().connection_made(self._answers)
-        # An answer that the kernel does not take at once counts as not taken.
+        # If the kernel does not take an answer at once, the client counts as not taking it.
         transport.set_write_buffer_limits(high=0)
         patience_s = self.clients.patience_s
         client = transport.get_extra_info("socket")
         if client is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
-            # The kernel closes what a client has not taken by then, after the connection has left here as well.
+            # If the client has not taken its data by then, the kernel closes the connection, even after it was closed
+            # here.
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1_000 * patience_s))
         self._turns = self.clients.turns(self.loop)
         self._network = network(self.client[0]) if self.client else ""
@@ -197,14 +198,14 @@ class Connection(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserUpgrade:
-            # CONNECT: what follows may be anything.
+            # After a CONNECT, anything may follow.
             self.cycle.keep_alive = False
             self._deaf = True
         except httptools.HttpParserError as error:
             said = error.__context__
             if not isinstance(said, ProblemError):
                 said = _no_request(error, data)
-            # It may wait for answers to leave, and its traceback would keep what was read.
+            # The error may wait until earlier answers are sent, and its traceback would keep the data that was read.
             self._refuse(said.with_traceback(None))
             return
         if not self._owes:
@@ -215,8 +216,9 @@ class Connection(HttpToolsProtocol):
             self._owes_until_s = self.loop.time() + self.clients.patience_s
 
     def _parse(self, data: bytes) -> None:
-        """The parser reads no body of a request that offers another protocol. No offer is taken up, so the request is
-        read once more, without it. Raises HttpParserError, and HttpParserUpgrade after a CONNECT.
+        """Parses data. The parser does not read the body of a request that offers another protocol. No offer is
+        accepted, so such a request is parsed again without it. Raises HttpParserError, and HttpParserUpgrade after a
+        CONNECT.
         """
         while True:
             try:
@@ -232,8 +234,8 @@ class Connection(HttpToolsProtocol):
                 return
 
     def eof_received(self) -> bool:  # type: ignore[override]  # uvicorn never keeps it open
-        """Whether the connection stays open. A client may say by its end that it asks for no more: what it has asked is
-        answered, an action above all, and then the connection is closed.
+        """Whether the connection stays open. A client may close its side to show that it asks for no more. Its
+        requests, above all actions, are still answered, and then the connection is closed.
         """
         if self._owes or not self._is_answering():
             return False
@@ -242,7 +244,7 @@ class Connection(HttpToolsProtocol):
 
     def _drop(self, data: bytes) -> None:
         if not self.transport.is_closing():
-            # Answers are still to leave. Dropping all that comes meanwhile would be work without a bound.
+            # Answers are still to be sent. Reading and dropping everything meanwhile would be unbounded work.
             self.transport.pause_reading()
             return
         self._dropped_bytes += len(data)
@@ -283,7 +285,7 @@ class Connection(HttpToolsProtocol):
             raise ProblemError(problems.OVERLOADED, f"at most {PIPELINED_MAX} requests may wait on a connection")
         super().on_headers_complete()
         self._in_body = True
-        # Until all of it is here, its answer is the last one.
+        # Until all of the request is here, its answer is the last one of the connection.
         self._keeps = self.cycle.keep_alive and not self._spare
         self.cycle.keep_alive = False
 
@@ -309,8 +311,8 @@ class Connection(HttpToolsProtocol):
             self._turns.later(self._network, partial(self._begin, cycle, app, until_s))
 
     def _begin(self, cycle: RequestResponseCycle, app: Any, until_s: float) -> bool:
-        """Whether there is something to do for a request whose turn it is: its client may have gone, and was promised
-        nothing.
+        """Begins a request whose turn it is. False if there is nothing to do, because its client has gone or it has
+        waited too long.
         """
         if self.transport.is_closing():
             _forget(cycle)
@@ -328,7 +330,7 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self._answers.flush()
         super().on_response_complete()
-        # A connection that closes has its last words' time already.
+        # A connection that closes already has its limit, `last_words_s`.
         if not self.flow.write_paused and not self._deaf:
             self._takes_until_s = self.loop.time() + self.clients.patience_s
         if self._last is not None and not self._is_answering():
@@ -349,8 +351,8 @@ class Connection(HttpToolsProtocol):
         super().shutdown()
 
     def end(self) -> bool:
-        """Whether the client may still send, so that what is left of that is dropped before the connection is closed;
-        no more answers follow.
+        """Notes that no more answers follow. Whether the client may still send, so that its data must be dropped before
+        the connection is closed.
         """
         if not self.flow.write_paused:
             self._takes_until_s = self.loop.time() + self.clients.last_words_s
@@ -361,8 +363,8 @@ class Connection(HttpToolsProtocol):
     # -----------------------------------------------------------------------------------------------------------------
 
     def look(self, now_s: float, *, full: bool) -> None:
-        """Ends the connection if its client takes too long. full: all connections are taken, and those that are not
-        used are better closed.
+        """Ends the connection if its client takes too long. full: all places are taken, so unused connections are
+        closed.
         """
         if now_s >= self._takes_until_s:
             if self.transport.is_closing() or self.flow.write_paused or self._untaken_bytes():
@@ -390,7 +392,7 @@ class Connection(HttpToolsProtocol):
         return None if self._is_answering() else 2
 
     def give_way(self) -> None:
-        """Another client has its place."""
+        """Ends the connection, because another client has its place now."""
         if self.transport.is_closing() or self._is_answering():
             self.transport.abort()
         elif self._owes:
@@ -403,18 +405,18 @@ class Connection(HttpToolsProtocol):
         return cycle is not None and not cycle.response_complete
 
     def _untaken_bytes(self) -> int:
-        """How many bytes the kernel still has for the client."""
+        """How many bytes the kernel still has to send to the client."""
         client = self.transport.get_extra_info("socket")
         [count] = struct.unpack("i", fcntl.ioctl(client.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))
         return int(count)
 
     def _refuse(self, error: ProblemError) -> None:
-        """Refuses the request that arrives, after everything before it has been answered, and hears no more."""
+        """Refuses the request that is arriving, once all earlier ones are answered, and ignores all further data."""
         self._deaf = True
         if not self._is_answering():
             self._say(error)
         elif self._in_body:
-            # It has an application, which answers it; whatever happens, the connection ends then.
+            # The application already has the request and answers it. In any case, the connection ends then.
             self.cycle.scope["state"][REFUSED] = error
             self.cycle.message_event.set()
             self._owes_until_s = self.loop.time() + self.clients.last_words_s
@@ -423,7 +425,7 @@ class Connection(HttpToolsProtocol):
             self._owes_until_s = math.inf
 
     def _say(self, error: ProblemError, *, lingers: bool = True) -> None:
-        """Answers a request that no application has, and closes."""
+        """Answers a request that was not given to the application, and closes."""
         if self.transport.is_closing():
             return
         request_id = secrets.token_hex(8)
@@ -442,23 +444,23 @@ class Connection(HttpToolsProtocol):
 
 
 class Whole(asyncio.Transport):
-    """A connection's transport. What is written between the start of an answer and its end leaves at its end, in one
-    piece.
+    """A connection's transport. Collects what is written between the start and the end of an answer, and sends it at
+    the end, in one piece.
     """
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         super().__init__()
         self._transport = transport
-        # Weakly: the connection holds this transport, and cycles are looked for rarely.
+        # A weak reference: the connection refers to this transport, and the garbage collector rarely looks for cycles.
         self._connection = weakref.proxy(connection)
         self._parts: list[bytes] = []
-        # Asked for each request, several times.
+        # Called directly, because they are needed several times for each request.
         self.is_closing = transport.is_closing  # type: ignore[method-assign]
         self.resume_reading = transport.resume_reading  # type: ignore[method-assign]
 
     def write(self, data: Any) -> None:
         if self.is_closing():
-            return  # a request in a row, whose client has gone
+            return  # a waiting request, whose client has gone
         self._parts.append(data)
         cycle = self._connection.cycle
         # There is none before the first request.
@@ -504,12 +506,14 @@ class Whole(asyncio.Transport):
 
 
 def _forget(cycle: RequestResponseCycle) -> None:
-    """Lets go of the connection of a request that is not begun: each would keep the other until the collector comes."""
+    """Cuts the reference of a request that never begins to its connection: both would be kept until the
+    collector runs.
+    """
     cycle.on_response = _nothing
 
 
 def _without_offer(parser: httptools.HttpRequestParser, url: bytes, headers: list[tuple[bytes, bytes]]) -> bytes:
-    """The head of a request without what it says of another protocol."""
+    """The head of a request, without its offer of another protocol."""
     lines = [b"%b %b HTTP/%b" % (parser.get_method(), url, parser.get_http_version().encode())]
     for name, value in headers:
         kept = value
@@ -528,7 +532,7 @@ def _yes() -> bool:
 
 
 def _no_request(error: httptools.HttpParserError, data: bytes) -> ProblemError:
-    """What is said of data that the parser does not take. It takes some methods only."""
+    """The problem of data that the parser does not accept. It accepts some methods only."""
     if isinstance(error, httptools.HttpParserInvalidMethodError) and _UNKNOWN.search(data):
         return ProblemError(problems.NOT_IMPLEMENTED, "no resource has such a method")
     why = str(error.__context__ or error)[:80]
@@ -544,5 +548,5 @@ def _crowded() -> ProblemError:
 
 
 def bounded(patience_s: float, at_most: int) -> type[Connection]:
-    """The class of a server's connections."""
+    """The class of the connections of one server."""
     return type("Connection", (Connection,), {"clients": Clients(patience_s, at_most)})

@@ -1,8 +1,8 @@
-"""Signed cursors: what a page gave out, and to whose list it belongs.
+"""Signed cursors, which only this deployment can make, each for one list.
 
-The library's cursors carry a checksum, which anybody can compute. A client that could make cursors could read
-from any place of a list at will, and past the cap; a signature keeps that to those who hold the key. All instances of a
-deployment share one key, so that a walk may continue at another one.
+The library's cursors have a checksum, which anybody can compute. A client that makes cursors could read from any place
+of a list, and beyond the cap. A signature prevents that without the key. All instances of a deployment share one key,
+so that a walk may continue at another one.
 """
 
 import base64
@@ -18,7 +18,7 @@ from feedstore.domain.cursors import MalformedCursorError
 from feedstore.errors import ConfigError
 
 VARIABLE: Final = "FEED_CURSOR_KEY"
-"""The environment's variable that may hold the key instead of a file."""
+"""The environment variable that may have the key instead of a file."""
 KEY_BYTES: Final = 32
 _SIGNATURE_BYTES: Final = 16
 _SIGNATURE_CHARS: Final = 22
@@ -30,18 +30,18 @@ class Cursors:
     def __init__(self, key: bytes) -> None:
         if len(key) < KEY_BYTES:
             raise ValueError(f"key: expected at least {KEY_BYTES} bytes, got {len(key)}")
-        # Keyed BLAKE2 is a MAC by itself (RFC 7693), and costs a page less than HMAC; the key is worked in once.
+        # Keyed BLAKE2 is a MAC (RFC 7693), and takes less time than HMAC; the key is hashed once, here.
         self._keyed = hashlib.blake2b(
             key=hashlib.sha256(key).digest(), person=b"feed-cursor", digest_size=_SIGNATURE_BYTES
         )
 
     def signed(self, owner: str, cursor: str | None) -> str | None:
-        """owner: names the list that the cursor belongs to, such as `following:1`."""
+        """Signs a cursor. owner: names the list that the cursor belongs to, such as `following:1`."""
         return None if cursor is None else self._signature(owner, cursor) + cursor
 
     def opened(self, owner: str, text: str | None) -> str | None:
-        """The library's cursor. Raises MalformedCursorError where `signed` did not give `text` for this list, with this
-        key.
+        """Checks a signed cursor, and returns the library's cursor. Raises MalformedCursorError if `text` was not
+        signed for this list with this key.
         """
         if text is None:
             return None
@@ -57,9 +57,9 @@ class Cursors:
 
 
 def load_key(path: Path, environ: Mapping[str, str]) -> bytes:
-    """The key of a deployment: from the environment, or from a file, which is made where it is missing.
+    """The key of a deployment: from the environment, or from a file, which is made if it is missing.
 
-    Raises ConfigError: it cannot be read or made, is too short, or others may read it.
+    Raises ConfigError if the key cannot be read or made, is too short, or other users may read the file.
     """
     text = environ.get(VARIABLE)
     where = VARIABLE
@@ -88,7 +88,7 @@ def _read(path: Path) -> str:
 
 
 def _make(path: Path) -> str:
-    """Another process may make it at the same moment: the first one wins."""
+    """Makes the file. If another process makes it at the same moment, the first one wins."""
     text = secrets.token_hex(KEY_BYTES)
     new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:

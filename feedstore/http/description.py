@@ -25,7 +25,7 @@ Endpoints = Sequence[Endpoint[Any, Any, Any]]
 
 
 def document(endpoints: Endpoints, description: str) -> bytes:
-    """description: what the whole API is for, in a sentence."""
+    """The OpenAPI document as JSON. description: what the whole API is for, in a sentence."""
     return msgspec.json.format(msgspec.json.encode(_document(endpoints, description)), indent=1)
 
 

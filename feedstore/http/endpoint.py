@@ -18,10 +18,10 @@ B = TypeVar("B")
 
 
 class Asked(msgspec.Struct, Generic[Q, B], frozen=True):
-    """A request whose form is right.
+    """A request that was checked for its form.
 
-    ids: the ids in the path, by name. words: the other variable parts of the path, by name; they may be any text.
-    key: the Idempotency-Key. deadline_s: when the answer must be there, in seconds of the server's clock.
+    ids: the ids in the path, by name. words: the other variable parts of the path, by name; they may be any text. key:
+    the Idempotency-Key. deadline_s: when the answer must be ready, in seconds of the server's clock.
     """
 
     ids: Mapping[str, int]
@@ -34,19 +34,19 @@ class Asked(msgspec.Struct, Generic[Q, B], frozen=True):
 
 @dataclass(frozen=True)
 class Endpoint(Generic[A, Q, B]):
-    """One row of the table of what can be asked.
+    """One row of the table of endpoints.
 
-    name: its name in metrics, in logs, and as the operation in the OpenAPI document.
+    name: in metrics, in logs, and as the operation in the OpenAPI document.
     call: answers a request. Its first argument is the object that the endpoints of the service work on, and its
         annotations say what the query, the body and the answer are.
     body_bytes_max: how large the body may be.
     examples: an example of each id in the path, by name, in the order of the path. words: the same for its other
         variable parts.
-    takes_key: whether an Idempotency-Key has an effect, if the scope is `write`.
+    takes_key: if the scope is `write`, whether an Idempotency-Key has an effect.
     is_page: whether a request with this query reads a few lines of one cluster, and nothing else.
     is_bounded: whether everything that a request with this query waits for ends by the deadline. Such requests have
         threads of their own.
-    is_look: whether it says how the system is. Such requests have threads of their own, too: they are asked above all
+    is_look: whether it reports the state of the system. Such requests have threads of their own, too: they matter most
         while everything else hangs.
     """
 
@@ -74,7 +74,7 @@ class Endpoint(Generic[A, Q, B]):
 
     @cached_property
     def body(self) -> type[B] | None:
-        """None if there is none."""
+        """The type of the body; None if there is none."""
         _, body = get_args(self._annotations["asked"])
         return None if body is NoneType else body
 

@@ -1,4 +1,4 @@
-"""Reads a request into what an endpoint asks for. Whatever is wrong with it is a ProblemError."""
+"""Reads a request into the types that an endpoint asks for. Raises ProblemError if anything is wrong with it."""
 
 import re
 from collections.abc import Mapping
@@ -15,18 +15,18 @@ from feedstore.http import problems
 from feedstore.http.problems import ProblemError
 
 BODY_BYTES_MAX: Final = 16_384
-"""Of a body, unless its endpoint says otherwise."""
+"""The most bytes of a body, unless its endpoint says otherwise."""
 REFUSED: Final = "feedstore.refused"
-"""In the state of a request's scope: the ProblemError for which the rest of its body is not read."""
+"""The key, in the state of a request's scope, of the ProblemError because of which the rest of its body is not read."""
 REQUEST_ID: Final = "feedstore.request_id"
-"""In a request's scope: by what it is known, if that was decided before the application got it."""
+"""The key, in a request's scope, of its id, if that was chosen before the application got the request."""
 _PARAMETERS_MAX: Final = 16
 _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """A request as it came. headers: by name, the last of each. path: what its path says, by name. began_s: when, of
-    the server's clock.
+    """A request as it came. headers: by name, the last of each. path: the variable parts of its path, by name. began_s:
+    when it began, by the server's clock.
     """
 
     scope: Scope
@@ -37,7 +37,7 @@ class Incoming(msgspec.Struct, frozen=True):
 
 
 def request_id(given: bytes) -> str | None:
-    """An id that a caller gave, where it is fit for a log."""
+    """The id that a caller gave; None if it is not fit for a log."""
     return given.decode() if _sane_request_id(given) is not None else None
 
 
@@ -50,8 +50,8 @@ def ids(path: Mapping[str, str]) -> dict[str, int]:
 
 @lru_cache(maxsize=256)
 def query(text: bytes, into: type[Any]) -> Any:
-    """The query, each parameter at most once, and none that is not known. Its values are frozen: most first pages ask
-    for the same.
+    """The decoded query. A parameter may occur at most once; unknown ones are refused. The result is cached, as most
+    first pages have the same query; that is safe because it is frozen.
     """
     found: dict[str, str] = {}
     for pair in text.split(b"&", _PARAMETERS_MAX) if text else ():
@@ -102,7 +102,8 @@ async def _bytes(request: Incoming, bytes_max: int) -> bytes:
     while more:
         message = await request.receive()
         if REFUSED in request.scope["state"]:
-            # Not by a name of its own here: its traceback would hold this frame, which held it.
+            # Not assigned to a local name: the traceback of the error refers to this frame, which would then refer to
+            # the error.
             raise request.scope["state"].pop(REFUSED)
         if message["type"] == "http.disconnect":
             raise ProblemError(problems.MALFORMED_REQUEST, "the client disconnected")

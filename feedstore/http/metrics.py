@@ -1,4 +1,4 @@
-"""/metrics: counts of the requests, and those of other parts."""
+"""/metrics: the counts of requests, and those of other parts."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
@@ -34,8 +34,8 @@ __all__ = ["MEDIA_TYPE", "Metrics"]
 
 
 class Metrics:
-    """Those of one server. Its counts begin with it. Used by one thread, and so counted without locks: a request pays
-    about a microsecond for them.
+    """The metrics of one server, counted since it was made. Used by one thread, and so without locks: counting takes
+    about a microsecond for each request.
     """
 
     def __init__(self) -> None:
@@ -47,13 +47,13 @@ class Metrics:
         self._under_way += 1
 
     def ended(self, endpoint: str, method: str, status: int, took_s: float) -> None:
-        """endpoint, method: those that are known, and nothing that a caller made up."""
+        """Counts a request that has ended. endpoint, method: only known ones, never a text that a caller made up."""
         self._under_way -= 1
         self._requests[endpoint, method, status] += 1
         self._times[endpoint].add(took_s)
 
     def text(self, others: Iterable[Metric]) -> bytes:
-        """All of them now, in Prometheus' text format, and what others count behind them."""
+        """All current metrics in Prometheus' text format, followed by those of other parts."""
         return rendered(self.collect()) + rendered(others)
 
     def collect(self) -> Iterator[Metric]:

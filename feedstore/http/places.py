@@ -1,4 +1,6 @@
-"""Which connections a server keeps if more clients come than it has places for. Pure: it closes nothing itself."""
+"""Decides which connections a server keeps if more clients come than it has places for. Pure: it closes
+nothing itself.
+"""
 
 import ipaddress
 from collections import defaultdict
@@ -7,12 +9,14 @@ from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 _IPV6_NETWORK_BITS: Final = 64
-"""A client with IPv6 has a network of this size to itself, and may connect from every address in it."""
+"""The prefix of a client's network with IPv6: a client has all of it, and may connect from every address in it."""
 
 
 class Client(Hashable, Protocol):
     def rank(self) -> int | None:
-        """How readily it gives up its place, the lowest first; None if it does not: it is being answered."""
+        """How readily the client gives up its place, the lowest rank first; None if it does not, because it is being
+        answered.
+        """
         ...
 
 
@@ -20,7 +24,9 @@ C = TypeVar("C", bound=Client)
 
 
 class Admission(NamedTuple, Generic[C]):
-    """spare: it has one of the spare places. leaves: the client whose place it takes, if any."""
+    """The place of a new client. spare: whether it is one of the spare places. leaves: the client that loses it, if
+    any.
+    """
 
     spare: bool
     leaves: C | None
@@ -29,10 +35,10 @@ class Admission(NamedTuple, Generic[C]):
 class Places(Generic[C]):
     """At most `places` clients, and `spare` more.
 
-    If all places are taken, a client of a network that holds fewer than another one takes the place of a client of the
-    network that holds the most: one network may have all places as long as no other one asks, and an equal share when
-    others do. A client that gets no place gets a spare one, and takes it from the oldest there: the spare places are
-    for the moment that a health check takes.
+    If all places are taken, a new client may replace a client of the network with the most places, if its own network
+    has fewer. So one network may have all places as long as no other one asks, and an equal share if others do. A
+    client that gets no place gets a spare one, if needed that of the oldest client there: the spare places are for
+    health checks, which are short.
     """
 
     def __init__(self, places: int, spare: int) -> None:
@@ -47,7 +53,7 @@ class Places(Generic[C]):
         return self._taken >= self._places
 
     def enter(self, client: C, network: str) -> Admission[C]:
-        """Finds a place. The client that leaves for it is forgotten here; the caller closes it."""
+        """Finds a place for a client. If another client loses its place, it is forgotten here; the caller closes it."""
         leaves: C | None = None
         if self.full():
             leaves = self._displaced(len(self._by_network.get(network, ())))
@@ -69,7 +75,7 @@ class Places(Generic[C]):
             self._remove(client, network)
 
     def _displaced(self, own: int) -> C | None:
-        """The client that leaves for one of a network that holds `own` places."""
+        """Removes and returns the client that gives way to one of a network with `own` places; None if none does."""
         most = max(self._by_network, key=lambda network: len(self._by_network[network]))
         # With a difference of one, two networks would take the last place from each other for ever.
         if len(self._by_network[most]) <= own + 1:

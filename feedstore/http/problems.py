@@ -14,8 +14,9 @@ _PREFIX: Final = "urn:feedstore:problem:"
 
 
 class Kind(NamedTuple):
-    """One kind of refusal. retry_after_s: set if the same request may be sent again. again: what is then said to the
-    caller, who is not told which server it was; None: what was asked may have been done, so the endpoint says it.
+    """One kind of refusal. retry_after_s: set if the same request may be sent again. again: what the caller is told in
+    that case, without the name of a server; None if the request may have been carried out, so that the endpoint must
+    say what to do.
     """
 
     name: str
@@ -114,19 +115,21 @@ class ProblemError(Exception):
 
 
 Known = Mapping[type[Exception], Kind]
-"""The problem of each error that a call may raise, by its contract: the first class that the error is of counts."""
+"""The problem of each error that a call may raise by its contract. The first class that the error is an instance of
+counts.
+"""
 
 KNOWN: Final[Known] = {
     InvalidValueError: INVALID_VALUE,
     MalformedCursorError: MALFORMED_CURSOR,
     QueuesUnavailableError: QUEUES_UNAVAILABLE,
 }
-"""Those of every service."""
+"""The problems of the errors that every service may raise."""
 
 
 def of(error: Exception, known: Known, again: str = "try again") -> ProblemError:
-    """The problem of an error: INTERNAL if it is not known. again: what the caller is told if what was asked may have
-    been done.
+    """The problem of an error; INTERNAL if the error is not known. again: what the caller is told if the request may
+    have been carried out.
     """
     kind = next((kind for each, kind in known.items() if isinstance(error, each)), INTERNAL)
     if kind is INTERNAL:

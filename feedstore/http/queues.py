@@ -1,4 +1,4 @@
-"""How the workers' side is doing: a port, because the workers know this package and not the other way round."""
+"""The state of the workers' side. It is a port, because the workers import this package and not the other way round."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -43,7 +43,7 @@ class Queues(Protocol):
     """Thread-safe."""
 
     def state(self) -> QueuesState:
-        """Raises QueuesUnavailableError."""
+        """How much each group has left to do. Raises QueuesUnavailableError."""
         ...
 
     def letters(self, after: int, limit: int) -> Sequence[Letter]:
@@ -51,7 +51,7 @@ class Queues(Protocol):
         ...
 
     def stopped(self) -> str | None:
-        """Why the work is not done: the worker of this process has stopped by itself, or a home in files has none. At
-        once. None if it is done, or if nothing is known of it here.
+        """Why the work is not done: the worker of this process has stopped by itself, or a home in files has no worker.
+        None if the work is done, or if nothing is known of it here. Returns at once.
         """
         ...

@@ -1,4 +1,4 @@
-"""The threads in which the calls of a service are made, which block."""
+"""The threads for the calls of a service, which block."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class InThreads:
-    """For calls that ask a server. A bounded number of calls waits for a thread.
+    """Runs calls that may wait for a server, on threads. A bounded number of calls waits for a thread.
 
     Used by one event loop. clock: the server's. tracer: a call is part of the span of its request. Raises ProblemError
     if too many calls wait, or if one has waited too long.
@@ -27,8 +27,8 @@ class InThreads:
         self._under_way = 0
 
     async def run(self, call: Callable[[], T], deadline_s: float) -> T:
-        """The result of `call`, or its error. deadline_s: of the server's clock; a call that has not begun by then
-        never does, and its caller is told so then.
+        """The result of `call`, or its error. deadline_s: by the server's clock. If a call has not begun by then, it
+        never begins, and the caller gets an error at that time.
         """
         if self._under_way >= self._at_most:
             raise ProblemError(problems.OVERLOADED, "try again")
@@ -43,19 +43,20 @@ class InThreads:
 
         self._under_way += 1
         future = asyncio.get_running_loop().run_in_executor(self._threads, self._tracer.bound(begun))
-        # It is under way until it has ended, whether its caller still waits or not.
+        # The call counts as under way until it has ended, even if its caller no longer waits.
         future.add_done_callback(self._ended)
-        # A thread may hang far longer than the request has time.
+        # A call may hang in its thread far beyond the deadline of the request.
         await asyncio.wait({future}, timeout=max(0.0, deadline_s - self._clock()))
         if not future.done():
             turn.given_up = True
-            # In this order, and the thread in the other one: a call of which this says that it was not made, is not.
+            # This sets `given_up` and then reads `begun`; the thread does it the other way round. So a call that is
+            # reported as not made is really not made.
             if not turn.begun:
                 raise _waited()
         return await asyncio.shield(future)
 
     def close(self) -> None:
-        """Does not wait for calls that are under way."""
+        """Ends the threads. Does not wait for calls that are under way."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ended(self, future: "asyncio.Future[T]") -> None:
@@ -65,7 +66,9 @@ class InThreads:
 
 
 class _Turn:
-    """Of a call that waits for a thread. begun: it has one. given_up: its caller was told that it has not."""
+    """The state of a call that waits for a thread. begun: it has one. given_up: its caller was told that it
+    got none.
+    """
 
     begun = False
     given_up = False
@@ -76,11 +79,12 @@ def _waited() -> ProblemError:
 
 
 class Runners(NamedTuple):
-    """What runs the calls of requests, by what they may wait for: what hangs keeps its own kind waiting alone.
+    """What runs the calls of requests, by what these may wait for: a call that hangs delays only those of its own kind.
 
-    pages: reads of a few lines of a cluster; None: the event loop's own thread, for files, which take less than to ask
-    a thread. bounded: what else ends by its deadline, whatever is away. looks: what says how the system is. reads: all
-    other reads, which may be long ones of the follow store. actions: what records or changes something.
+    pages: reads of a few lines of a cluster; None: the event loop's own thread, for clusters in files, which answer
+    faster than a thread can be asked. bounded: other calls that end by their deadline, whatever is away. looks: reports
+    of the state of the system. reads: all other reads, some of them long ones of the follow store. actions: calls that
+    record or change something.
     """
 
     pages: InThreads | None

@@ -1,4 +1,4 @@
-"""Serves an application on a socket, in a thread of its own, and ends in order."""
+"""Serves an application on a socket, in a separate thread, and ends gracefully."""
 
 import math
 import socket
@@ -13,14 +13,17 @@ from feedstore.http.connections import bounded
 from feedstore.http.traced import TracedApp
 
 KEEP_ALIVE_S: Final = 75
-"""How long a connection may be idle: longer than proxies keep theirs, so that none is closed as it is used again."""
+"""How long a connection may be idle: longer than proxies keep theirs, so that none is closed just as a
+proxy uses it.
+"""
 
 
 class HttpServer:
-    """Used by one thread, which is not the one that serves.
+    """A server, controlled by one thread, which is not the one that serves.
 
-    listener: from `listening.listen`; becomes the server's. patience_s, connections: as of its `Clients`. end_s: how
-    long requests that are under way may take to their end.
+    listener: from `listening.listen`; the server owns it. patience_s: how long a client may take to send a request, and
+    to take an answer. connections: the most at once. end_s: how long requests that are under way may take when the
+    server ends.
     """
 
     def __init__(
@@ -55,8 +58,8 @@ class HttpServer:
         self._thread.start()
 
     def drain(self, for_s: float) -> None:
-        """Serves for so long, while it reports that it is not ready; then lets requests that are under way come to
-        their end, and ends. Returns at once.
+        """Ends the server gracefully: it serves for `for_s` more while it reports that it is not ready, then finishes
+        the requests that are under way. Returns at once.
         """
         self._app.drain()
         timer = threading.Timer(for_s, self._end)
@@ -67,11 +70,11 @@ class HttpServer:
         return self._thread.is_alive()
 
     def wait(self, within_s: float) -> None:
-        """Returns once it has ended, or the time is up."""
+        """Waits until the server has ended, or the time is up."""
         self._thread.join(within_s)
 
     def close(self) -> None:
-        """Ends without draining, where it has not ended. Raises what ended it, where that was no call of ours."""
+        """Ends the server without draining, if it has not ended yet. If an error has ended it, raises that."""
         self._end()
         if self._thread.ident is not None:
             self._thread.join()

@@ -28,6 +28,6 @@ class HttpSettings(
     drain_ms: Ms = Ms(1_000)
 
     def at(self, home: Path) -> "HttpSettings":
-        """The same, with relative paths that start from a home."""
+        """These settings with relative paths resolved against a home."""
         tokens = None if self.tokens is None else home / self.tokens
         return msgspec.structs.replace(self, tokens=tokens, cursor_key=home / self.cursor_key)

@@ -1,6 +1,6 @@
 """Pages for browsers: the files of a directory, read once.
 
-They load nothing from elsewhere, and the browser holds them to that.
+They load nothing from other sites, and browsers enforce that.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ class Asset(NamedTuple):
 
 
 def assets(directory: Path) -> dict[str, Asset]:
-    """The files of a directory by their paths, `/` for its index; nothing if there is no such directory."""
+    """The files of a directory by their paths, `/` for its index; empty if there is no such directory."""
     found = {}
     for file in sorted(directory.rglob("*")):
         if not file.is_file() or file.name.startswith("."):

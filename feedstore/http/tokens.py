@@ -1,6 +1,6 @@
-"""Rights of clients: bearer tokens with scopes and an end, in a file that holds their hashes.
+"""Rights of clients: bearer tokens with scopes and an expiry, in a file with their hashes.
 
-Servers look at the file again when it changes: a token that is issued or revoked needs no restart.
+Servers read the file again when it changes: issuing or revoking a token needs no restart.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ SCOPES: Final[tuple[Scope, ...]] = ("read", "write", "operate")
 _log = structlog.get_logger()
 
 LOOK_S: Final = 1.0
-"""How often a server looks whether its file has changed."""
+"""How often a server checks if its file has changed."""
 
 _PREFIX: Final = "feed_"
 _TOKEN_CHARS_MAX: Final = 200
@@ -45,16 +45,16 @@ class Access(Protocol):
     """Decides whether a request may do something. authorization, host: its headers."""
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
-        """Raises ProblemError where it may not."""
+        """Raises ProblemError if the request does not have a scope."""
         ...
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
-        """All that it may do. Raises ProblemError where it may do nothing at all."""
+        """All scopes of a request. Raises ProblemError if it has none at all."""
         ...
 
 
 class IssuedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A token in the file. expires: it is refused from then on; None: never, as in older files."""
+    """A token in the file. expires: when it begins to be refused; None: never, as in older files."""
 
     name: Annotated[
         str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z", extra=words("a name of up to 64 letters, digits, dots, _ and -"))
@@ -72,7 +72,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Seen(NamedTuple):
-    """A fingerprint of a file's state."""
+    """A fingerprint of a file, to see if it has changed."""
 
     inode: int
     size: int
@@ -80,21 +80,21 @@ class _Seen(NamedTuple):
 
 
 class Tokens:
-    """Admits requests with one of the tokens in a file, as far as its scopes reach and until it expires.
+    """Admits requests with one of the tokens in a file, within its scopes and until it expires.
 
-    clock: monotonic seconds. wall_ms: ms since 1970. The file is looked at when the first request comes after LOOK_S.
-    One that cannot be read any more is logged, and the tokens that were read last stay: a slip of an editor must not
-    lock out everybody, and a token expires whatever the file says.
+    clock: monotonic seconds. wall_ms: ms since 1970. The first request after LOOK_S checks the file. If the file has
+    become unreadable, that is logged, and the tokens that were read last stay valid: a slip of an editor must not lock
+    out everybody, and tokens still expire.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
-        """Raises ConfigError: the file is missing, wrong, or everybody may read it."""
+        """Raises ConfigError if the file is missing or wrong, or if everybody may read it."""
         self._path = path
         self._clock = clock
         self._wall_ms = wall_ms
         self._seen = _seen(path)
         self._unreadable: _Seen | None = None
-        """The file as it was when it could not be read."""
+        """The fingerprint of the file when it could not be read."""
         self._tokens = _by_hash(path)
         self._looked_s = clock()
 
@@ -125,7 +125,7 @@ class Tokens:
         try:
             self._tokens = _by_hash(self._path)
         except ConfigError as error:
-            # It is read again at the next look: it may be right, and the moment bad. A revoked token must not stay.
+            # The file is read again at the next look, as it may be right by then: a revoked token must not stay valid.
             if seen != self._unreadable:
                 _log.error("tokens.unreadable", error=str(error))
             self._unreadable = seen
@@ -144,15 +144,16 @@ def _seen(path: Path) -> _Seen | None:
 
 
 def _by_hash(path: Path) -> dict[bytes, IssuedToken]:
-    # Found by their hashes, which cannot be chosen: how long it takes says nothing about the tokens.
+    # Tokens are looked up by their hashes, which a client cannot choose, so the time of a look-up reveals nothing about
+    # them.
     return {bytes.fromhex(token.sha256): token for token in _read(path).tokens}
 
 
 class Loopback:
     """Admits requests from this machine, without tokens: to read and to write, not to operate.
 
-    A page of some website in a browser of this machine is not meant. It cannot send our kind of body, nor read our
-    answers, as long as its own name is not taken for ours: so the host must be this machine.
+    Web pages of other sites, in a browser of this machine, must not be admitted. They cannot send our kind of body, nor
+    read our answers, as long as their host name does not pass as ours. So the Host header must name this machine.
     """
 
     _SCOPES: Final[frozenset[Scope]] = frozenset({"read", "write"})
@@ -168,19 +169,20 @@ class Loopback:
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
         if not _is_ours(host or b""):
             raise ProblemError(problems.MISDIRECTED, "without tokens, the host must be this machine's loopback")
-        # A client with a token would think that it is let in because of it. A proxy's Basic says nothing to us.
+        # A client with a token would believe that the token admits it, so it is refused. A proxy's Basic header is
+        # ignored.
         if _kind(authorization) == b"bearer":
             raise _unauthenticated("this server was started without a tokens file, and knows no token: send none")
         return self._SCOPES
 
 
 def _kind(authorization: bytes | None) -> bytes:
-    """The scheme that a client authenticates itself with, in small letters."""
+    """The scheme of an Authorization header, in lower case."""
     return (authorization or b"").partition(b" ")[0].lower()
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host's name or address is this machine's loopback, whatever a resolver says."""
+    """Whether a host's name or address is this machine's loopback. No resolver is asked."""
     if host.lower() == "localhost":
         return True
     try:
@@ -190,13 +192,13 @@ def is_loopback(host: str) -> bool:
 
 
 def listed(path: Path) -> list[IssuedToken]:
-    """The tokens in a file, in its order. Raises ConfigError: the file is missing, wrong, or everybody may read it."""
+    """The tokens in a file, in its order. Raises ConfigError if it is missing or wrong, or if everybody may read it."""
     return _read(path).tokens
 
 
 def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | None = None) -> str:
-    """Makes a token and adds its hash to a file, which is made if it is missing. The caller must keep the token: it
-    is stored nowhere else.
+    """Makes a token and adds its hash to a file, which is made if it is missing. The caller must keep the token, as it
+    is not stored.
 
     Raises ConfigError: the file cannot be used, or has a token of that name.
     """
@@ -219,7 +221,7 @@ def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | No
 
 
 def revoke(path: Path, name: str) -> None:
-    """Takes a token out of a file; all else in it, comments too, stays as it is.
+    """Takes a token out of a file. Everything else in the file stays, including comments.
 
     Raises ConfigError: the file cannot be used, has no token of that name, or is not written as `issue` writes it.
     """
@@ -243,7 +245,7 @@ _BLOCKS: Final = re.compile(r"^(?=\[\[tokens\]\])", re.MULTILINE)
 
 
 def _is_named(block: str, name: str) -> bool:
-    """Whether a part of a file is the one token of a name."""
+    """Whether a part of a file is the token of a name, and only that."""
     try:
         tokens = msgspec.convert(tomllib.loads(block), _File).tokens
     except (tomllib.TOMLDecodeError, msgspec.ValidationError):
@@ -259,7 +261,7 @@ def _block(token: IssuedToken) -> str:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[None]:
-    """One change at a time, of all processes. Raises ConfigError: the file cannot be changed."""
+    """A lock on a file for changes, held by one process at a time. Raises ConfigError if the file cannot be changed."""
     try:
         file = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

@@ -1,4 +1,4 @@
-"""An application whose requests are traced. Apart from `App`, so that they cost nothing if traces are off."""
+"""An application whose requests are traced. Separate from `App`, so that traces cost nothing if they are off."""
 
 from typing import Any, Final
 
@@ -12,10 +12,10 @@ _FAILED_FROM: Final = 500
 
 
 class TracedApp:
-    """Each request to an endpoint is a step with which a trace may begin: in that of its `traceparent`, if it has one.
-    What is for machines (health, metrics) and the files of the site are not traced.
+    """Traces each request to an endpoint: as part of the trace in its `traceparent`, if it has one, else as a step that
+    may begin a trace. Health checks, metrics and the files of the site are not traced.
 
-    A path names people, so spans have only its route, as OpenTelemetry's conventions call it.
+    A path has ids of people, so spans have only its template, which OpenTelemetry's conventions call the route.
     """
 
     def __init__(self, app: App, tracer: Tracer) -> None:
@@ -54,6 +54,6 @@ class TracedApp:
 
 
 def _parent(scope: Scope) -> str | None:
-    """None unless there is exactly one: as the standard has it."""
+    """The `traceparent` of a request; None unless there is exactly one, as the standard demands."""
     given = [value for name, value in scope["headers"] if name == b"traceparent"]
     return given[0].decode("latin-1") if len(given) == 1 else None

@@ -1,12 +1,12 @@
-"""In which order requests begin if many come at once: the networks of their clients take turns."""
+"""The order in which requests begin if many come at once: the networks of their clients take turns."""
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
 AT_ONCE: Final = 8
-"""Requests that begin in one round of an event loop. A long page takes it a millisecond or two, in which it neither
-accepts nor answers anybody else.
+"""The most requests that begin in one round of an event loop. A long page takes a millisecond or two, in which the loop
+neither accepts nor answers other clients.
 """
 
 
@@ -14,7 +14,7 @@ Begin = Callable[[], bool]
 
 
 class RequestTurns:
-    """Used by one event loop. soon: calls back in the loop's next round."""
+    """Lets requests begin in turn. Used by one event loop. soon: calls a function in the loop's next round."""
 
     def __init__(self, soon: Callable[[Callable[[], None]], object]) -> None:
         self._soon = soon
@@ -23,7 +23,7 @@ class RequestTurns:
         self._waiting: OrderedDict[str, deque[Begin]] = OrderedDict()
 
     def now(self) -> bool:
-        """Whether a request may begin at once, which it does then."""
+        """Whether a request may begin at once. If so, it is counted, and the caller begins it."""
         if not self._left or self._waiting:
             return False
         self._left -= 1
@@ -31,7 +31,9 @@ class RequestTurns:
         return True
 
     def later(self, network: str, begin: Begin) -> None:
-        """Begins a request in its turn. begin: says whether it did; if not, the turn is another one's."""
+        """Calls `begin` when the network has its turn. begin: begins the request, and returns whether it did; if not,
+        another one gets the turn.
+        """
         self._waiting.setdefault(network, deque()).append(begin)
         self._count()
 

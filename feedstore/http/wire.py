@@ -14,7 +14,7 @@ from feedstore.http.tokens import Scope
 from feedstore.validation import words
 
 MAX_EXACT = 2**53 - 1
-"""The largest number that JavaScript holds exactly with all before it."""
+"""The largest integer up to which JavaScript's numbers are exact."""
 CURSOR_CHARS_MAX = 200
 
 Id = Annotated[

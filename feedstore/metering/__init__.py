@@ -1,6 +1,6 @@
 """Metrics: their definitions, the counts of a process, Prometheus' text format.
 
-Each room defines its metrics in its `metrics.py`. docs/metrics.md lists all of them.
+Each package defines its metrics in its `metrics.py`. docs/metrics.md lists all of them.
 """
 
 from feedstore.metering.definitions import (

@@ -14,7 +14,7 @@ from feedstore.metering.plots import HOUR_S, WINDOW_S, Hour, Plot, PlotsUnavaila
 
 STEP_S: Final = 15
 AGAIN_S: Final = 5.0
-"""How long an answer holds: all who look at about the same time get the same."""
+"""How long an answer is reused: all callers at about the same time get the same one."""
 WITHIN_S: Final = 3.0
 """How long one query may take."""
 _ANSWER_MAX: Final = 8_000_000
@@ -37,7 +37,7 @@ _decode: Final = msgspec.json.Decoder(_Answer).decode
 
 
 class PrometheusHours:
-    """Thread-safe. url: http://HOST:PORT. matching: which of its series are ours, such as `home="x"`.
+    """Thread-safe. url: http://HOST:PORT. matching: a selector of our series, such as `home="x"`.
 
     clock: monotonic seconds. wall_s: the time.
     """
@@ -59,16 +59,17 @@ class PrometheusHours:
         self._asked_s = -math.inf
         self._kept: Hour | None = None
         self._why = "it was not asked yet"
-        """Why there is none."""
+        """Why there is no answer."""
 
     def hour(self) -> Hour:
-        """Raises PlotsUnavailableError."""
+        """The plots of the last hour. Raises PlotsUnavailableError."""
         with self._lock:
             if self._clock() - self._asked_s >= AGAIN_S:
                 try:
                     self._kept = self._asked()
                 except PlotsUnavailableError as error:
-                    # It is kept: those who wait behind this call must not each wait as long, their threads are few.
+                    # The failure is kept: callers that wait behind this one must not each wait as long, as there are
+                    # few threads.
                     self._kept, self._why = None, str(error)
                 self._asked_s = self._clock()
             if self._kept is None:
@@ -76,10 +77,10 @@ class PrometheusHours:
             return self._kept
 
     def close(self) -> None:
-        """It has nothing open."""
+        """Does nothing, as nothing is open."""
 
     def _asked(self) -> Hour:
-        # At whole steps: the points of the next answer are the same, but for the newest.
+        # At whole steps, so that the next answer has the same points, except the newest.
         end = math.floor(self._wall_s() / STEP_S) * STEP_S
         times = range(end - HOUR_S + STEP_S, end + 1, STEP_S)
         places = {at: place for place, at in enumerate(times)}

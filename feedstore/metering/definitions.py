@@ -1,6 +1,6 @@
-"""The definition of a metric: its name, its kind, its labels with all of their values, its meaning, and its place.
+"""Definitions of metrics: name, kind, labels with all of their values, meaning, and the file that counts it.
 
-Names never change. A gauge says how something is now; where that is unknown it has no sample, and never an old one.
+Names never change. A gauge says how something is now; if that is unknown, it has no sample, and never an old one.
 """
 
 import re
@@ -10,8 +10,8 @@ from typing import Final, Literal
 
 Kind = Literal["counter", "gauge", "histogram", "summary"]
 Program = Literal["serve", "work", "relay", "expand", "write"]
-"""The commands that serve metrics. `work` does what `relay`, `expand` and `write` do apart; where `serve` is the worker
-of a home with files, it does so too.
+"""The commands that serve metrics. `work` does the work of `relay`, `expand` and `write` together; so does `serve` if
+it is the worker of a home in files.
 """
 
 WORKERS: Final[tuple[Program, ...]] = ("work", "relay", "expand", "write")
@@ -30,14 +30,14 @@ DECADES: Final = (
     *(10.0, 13.3, 17.8, 23.7, 31.6, 42.2, 56.2, 75.0),
     *(100.0, 178.0, 316.0, 562.0, 1_000.0, 3_600.0, 21_600.0, 86_400.0),
 )
-"""The same for what takes milliseconds on a good day and days after a long outage: eight buckets a decade up to 100 s,
-so that a quantile between two bounds is off by a few per cent.
+"""Bounds of buckets, in seconds, for durations that are milliseconds on a good day and days after a long outage. There
+are eight buckets a decade up to 100 s, so that a quantile between two bounds is off by a few per cent.
 """
 
 
 @dataclass(frozen=True)
 class Label:
-    """values: all that there are. of: if they are not known to the code, what bounds them."""
+    """values: all possible values. of: if the code does not know them, what bounds them."""
 
     name: str
     values: tuple[str, ...] = ()
@@ -52,8 +52,8 @@ class Label:
 class Definition:
     """A metric.
 
-    help: what it says, in a sentence. where: the file that counts it. by: the programs that serve it. buckets: of a
-    histogram, the bounds.
+    help: its meaning, in a sentence. where: the file that counts it. by: the programs that serve it. buckets: the
+    bounds, if it is a histogram.
     """
 
     name: str

@@ -15,7 +15,7 @@ MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 
 
 def metrics(counts: Counts, definitions: Sequence[Definition]) -> Iterator[Metric]:
-    """For the library. definitions: of all that is counted."""
+    """The counts as metrics of the library. definitions: of all metrics in `counts`."""
     counters = {each.name: families.counter(each) for each in definitions if each.kind == "counter"}
     gauges = {each.name: families.gauge(each) for each in definitions if each.kind == "gauge"}
     for counter in counts.counters:
@@ -37,7 +37,7 @@ def text(counts: Counts, definitions: Sequence[Definition]) -> bytes:
 
 
 def rendered(given: Iterable[Metric]) -> bytes:
-    """Metrics that were collected already."""
+    """Renders metrics that were collected already."""
     return generate_latest(_Given(given))
 
 

@@ -1,4 +1,6 @@
-"""Metrics of the library that writes Prometheus' text format, by their definitions. It is loaded when one is made."""
+"""Makes metrics of the library that writes Prometheus' text format, by their definitions. Only that loads
+the library.
+"""
 
 # ruff: noqa: PLC0415 - the library is an extra
 from typing import TYPE_CHECKING

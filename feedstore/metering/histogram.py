@@ -23,9 +23,7 @@ class Histogram:
         self.sum += value
 
     def add_all(self, values: Sequence[float], each: int = 1) -> None:
-        """Each of them, so many times. If all are in one bucket, as the messages of a lot often are, it is found
-        once.
-        """
+        """Adds each value `each` times. If all are in one bucket, as is common for a lot, it is looked up only once."""
         if not values:
             return
         first = bisect_left(self._bounds, min(values))
@@ -46,10 +44,10 @@ class Histogram:
         return self._counts.copy()
 
     def cumulated(self) -> list[tuple[str, float]]:
-        """How many values were at most a bound, by its name; the last one is `+Inf`."""
+        """How many values were at most each bound, by the bound's name; the last one is `+Inf`."""
         return cumulated(self._bounds, self._counts)
 
 
 def cumulated(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """The same of counts as `Histogram.counts` gives them."""
+    """How many values were at most each bound, from `Histogram.counts`."""
     return list(zip([*map(str, bounds), "+Inf"], accumulate(counts), strict=True))

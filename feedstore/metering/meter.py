@@ -1,4 +1,4 @@
-"""The counts of a process, and how it hands them to another one."""
+"""The counts of a process, also in a form for another process."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,44 +10,50 @@ from feedstore.metering.definitions import Definition
 from feedstore.metering.histogram import Histogram
 
 LOOK_LASTS_S: Final = 30.0
-"""How long a gauge is served after it was last measured. Then it is unknown: what measures it hangs, or has ended."""
+"""How long a gauge is served after it was last measured. After that it is unknown, because its measurer hangs or has
+ended.
+"""
 
 
 SAMPLES: Final = 50
-"""So many of a batch are looked at, or up to twice as many."""
+"""How many items of a batch are looked at, or up to twice as many."""
 
 Item = TypeVar("Item")
 
 
 class Meter:
-    """Counts; this one is never read. Thread-safe. labels: the values of a metric's labels, in the order of its
-    definition.
+    """The port for counting. This class drops everything. Thread-safe. labels: the values of a metric's labels, in the
+    order of its definition.
 
-    A call takes about a microsecond: count once for a batch, not once for each message.
+    A call takes about a microsecond: call it once for a batch, not once for each message.
     """
 
     def add(self, counter: Definition, amount: float, *labels: str) -> None: ...
 
     def observe(self, histogram: Definition, values: Sequence[float], *labels: str, each: int = 1) -> None:
-        """each: how many observations each value is."""
+        """Counts values in a histogram. each: how many observations each value counts as."""
 
     def note(self, gauge: Definition, value: float, *labels: str) -> None:
-        """It is so until the next note."""
+        """Sets a gauge until the next note."""
 
     def since(self, gauge: Definition, at_s: float | None, *labels: str) -> None:
-        """The gauge says how long ago `at_s` was, and grows by itself; 0 for None. at_s: of the meter's clock."""
+        """Makes a gauge say how long ago `at_s` was, so that it grows by itself; 0 for None. at_s: by the meter's
+        clock.
+        """
 
     def saw(self, gauge: Definition, values: Mapping[tuple[str, ...], float], looker: str = "") -> None:
-        """Sets the result of a look: all values of a gauge that this looker knows, by their labels. Others are unknown
-        from now on, and all of them after LOOK_LASTS_S without another look.
+        """Sets the result of a look: all values of a gauge that this looker knows, by their labels. Values of its
+        earlier looks are unknown from now on; after LOOK_LASTS_S without another look, all are.
         """
 
     def forget(self, gauge: Definition, *labels: str) -> None:
-        """It is unknown from now on."""
+        """Makes a gauge unknown from now on."""
 
 
 def sampled(items: Sequence[Item]) -> tuple[Sequence[Item], int]:
-    """Some of many items, evenly, and for how many each of them counts: for what is asked of each in a hot path."""
+    """An even sample of many items, and how many items each of them represents. For work in a hot path that is done for
+    each item.
+    """
     step = max(1, len(items) // SAMPLES)
     return items[::step], step
 
@@ -64,7 +70,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True):
-    """A histogram. counts: of each bucket alone, and of what is beyond the last bound."""
+    """The value of a histogram. counts: of each bucket alone; the last one is beyond all bounds."""
 
     name: str
     labels: tuple[str, ...]
@@ -80,7 +86,7 @@ class Counts(msgspec.Struct, frozen=True):
     spreads: list[Spread] = []
 
     def without_gauges(self) -> "Counts":
-        """For a process that has ended, or hangs: what it had counted is true; how things are is unknown."""
+        """The counts of a process that has ended or hangs: its counters are still true, but its gauges are unknown."""
         return Counts(self.counters, [], self.spreads)
 
 
@@ -130,7 +136,7 @@ class Counting(Meter):
             self._ages.pop((gauge, labels), None)
 
     def counts(self) -> Counts:
-        """All of it now."""
+        """All current counts."""
         with self._lock:
             now_s = self._clock()
             gauges = [Sample(each.name, labels, value) for (each, labels), value in self._notes.items()]
@@ -155,7 +161,7 @@ class Counting(Meter):
 
 
 def together(every: Iterable[Counts]) -> Counts:
-    """The counts of several processes as one: sums of counts; of a gauge that two of them know, the larger value."""
+    """The counts of several processes as one: the sums of counters, and the largest value of each gauge."""
     counters: dict[tuple[str, tuple[str, ...]], float] = {}
     gauges: dict[tuple[str, tuple[str, ...]], float] = {}
     spreads: dict[tuple[str, tuple[str, ...]], Spread] = {}

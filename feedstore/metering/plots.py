@@ -1,8 +1,8 @@
-"""Plots of what is counted, over the last hour.
+"""Plots of metrics over the last hour.
 
 A line of a plot is a reading of one metric: the largest value of a gauge, the rate of a counter, or a quantile of a
-histogram, by one label. It can be had in two ways that say the same: from samples that this process takes (`Recorder`),
-and as a query of a Prometheus (`query`), which has samples of all processes.
+histogram, by one label. There are two equivalent ways to get it: from samples that this process takes (`Recorder`), or
+by a query of a Prometheus (`query`), which has samples of all processes.
 """
 
 import math
@@ -19,21 +19,21 @@ from feedstore.metering.definitions import Definition
 
 HOUR_S: Final = 3_600
 EVERY_S: Final = 10
-"""How far samples of this process are apart."""
+"""The time between two samples of this process."""
 WINDOW_S: Final = 60
-"""Rates and quantiles are those of so long before each point."""
+"""The time before each point that its rates and quantiles are taken over."""
 
 Source = Literal["own", "prometheus"]
 
 
 class PlotsUnavailableError(NotNowError):
-    """Not now: the Prometheus that was named does not answer."""
+    """Not now: the configured Prometheus does not answer."""
 
 
 @dataclass(frozen=True)
 class Largest:
-    """The value of a gauge; where several processes tell it, the largest. by: a label; for a query also several, with
-    commas, or none.
+    """The value of a gauge; the largest one if several processes have it. by: a label. A query may also have several
+    labels, with commas, or none.
     """
 
     metric: Definition
@@ -50,7 +50,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Quantile:
-    """q: from 0 to 1, of what a histogram has counted."""
+    """A quantile of a histogram. q: from 0 to 1."""
 
     metric: Definition
     by: str
@@ -62,8 +62,8 @@ Reading = Largest | Growth | Quantile
 
 @dataclass(frozen=True)
 class Plot:
-    """A question, and the lines that answer it. name: for programs. title, says: for people. unit: `seconds`, or what
-    is counted.
+    """A question, and the lines that answer it. name: for programs. title, says: for people. unit: `seconds`, or the
+    name of the things that are counted.
     """
 
     name: str
@@ -107,7 +107,9 @@ def name_of(reading: Reading, value: str) -> str:
 
 
 def query(reading: Reading, matching: str, window: str) -> str:
-    """PromQL. matching: what is between the braces, such as `home="x"`; may be empty. window: such as `1m`."""
+    """The PromQL of a reading. matching: the selector between the braces, such as `home="x"`; may be empty. window:
+    such as `1m`.
+    """
     name = reading.metric.name
     by = f"by ({reading.by}) " if reading.by else ""
     buckets = f"{reading.by}, le" if reading.by else "le"
@@ -124,7 +126,7 @@ def query(reading: Reading, matching: str, window: str) -> str:
 
 
 def drawn(plots: Sequence[Plot], lines: Mapping[tuple[str, str], Sequence[float | None]]) -> list[Drawn]:
-    """lines: the values of each line, by its plot's name and its own."""
+    """The plots with their lines. lines: the values of each line, by its plot's name and its own."""
     return [
         Drawn(
             plot.name,
@@ -138,8 +140,8 @@ def drawn(plots: Sequence[Plot], lines: Mapping[tuple[str, str], Sequence[float 
 
 
 class _Sample(NamedTuple):
-    """values: of gauges and counters by their metric and the value of the label. buckets: the same of histograms, each
-    with the counts below its bounds.
+    """values: of gauges and counters, by the metric and the value of the label. buckets: of histograms, by the same,
+    each with how many values were at most each bound.
     """
 
     at_s: float
@@ -161,7 +163,9 @@ class Recorder:
         self._points: deque[Mapping[tuple[str, str], float]] = deque(maxlen=points)
 
     def take(self, at_ms: int, metrics: Iterable[Metric]) -> None:
-        """Notes how everything is now, unless the clock has been put back: times ascend."""
+        """Takes a sample of all metrics. If the clock has been put back, the sample is skipped, because times must
+        ascend.
+        """
         if self._times_ms and at_ms <= self._times_ms[-1]:
             return
         self._recent.append(self._sampled(at_ms / 1_000, metrics))
@@ -199,7 +203,7 @@ class Recorder:
         return _Sample(at_s, values, buckets)
 
     def _read(self, reading: Reading) -> Iterator[tuple[str, float]]:
-        """The latest sample, by the value of the label."""
+        """The values of a reading in the latest sample, by the value of the label."""
         first, last = self._recent[0], self._recent[-1]
         name = reading.metric.name
         match reading:
@@ -224,14 +228,16 @@ class Recorder:
 
 
 def _growth(before: float, now: float) -> float:
-    """Of a counter. One that is smaller than before began again from 0."""
+    """How much a counter has grown. If it is smaller than before, it began again from 0."""
     return now - before if now >= before else now
 
 
 def quantile(q: float, below: Mapping[float, float]) -> float | None:
-    """As Prometheus' `histogram_quantile`: between the bounds of a bucket, counts are taken to be spread evenly.
+    """A quantile, computed as by Prometheus' `histogram_quantile`: values are assumed to be spread evenly within a
+    bucket.
 
-    below: for each bound, how many values are at most that; the last bound is infinite. None if there are no values.
+    below: for each bound, how many values are at most that; the last bound is infinite. Returns None if there are no
+    values.
     """
     bounds = sorted(below)
     if not bounds or not below[bounds[-1]]:

@@ -1,4 +1,4 @@
-"""A process: its processor time, memory, descriptors and threads, as the kernel says."""
+"""Metrics of a process, from the kernel: its processor time, memory, descriptors and threads."""
 
 import errno
 import os
@@ -17,12 +17,12 @@ _PAGE_BYTES: Final = resource.getpagesize()
 
 
 class ProcessCounts:
-    """The metrics of this process. name: of the process, among those of one endpoint."""
+    """The metrics of this process. name: distinguishes the processes whose metrics one endpoint serves."""
 
     def __init__(self, name: str) -> None:
         self._labels = (name,)
         self._build = (__version__, platform.python_version())
-        # Kept open: a process that may open no more files is to say so.
+        # Kept open, so that the metrics work even if the process cannot open any more files.
         self._statm = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
         self._stat = os.open("/proc/self/stat", os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._statm)
@@ -49,7 +49,7 @@ class ProcessCounts:
         )
 
     def _stat_fields(self) -> list[bytes]:
-        """From the third one on. The second, the name of the program in brackets, may hold spaces."""
+        """The fields from the third one on. The second, the name of the program in brackets, may have spaces in it."""
         return os.pread(self._stat, 4_000, 0).rpartition(b")")[2].split()
 
     def _age_s(self) -> float:
@@ -59,8 +59,8 @@ class ProcessCounts:
 
 def _open_files(most: float) -> float:
     try:
-        return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1  # the one that lists them
+        return sum(1 for _ in Path("/proc/self/fd").iterdir()) - 1  # minus the one that lists them
     except OSError as error:
-        if error.errno == errno.EMFILE:  # none is left to list them with
+        if error.errno == errno.EMFILE:  # no descriptor is left to list them with
             return most
         raise

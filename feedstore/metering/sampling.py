@@ -13,7 +13,9 @@ _log = structlog.get_logger()
 
 
 class Sampler:
-    """Thread-safe. metrics: how everything is now; it may wait, and then a sample is missing. wall_ms: the time."""
+    """Takes samples. Thread-safe. metrics: returns the current metrics; if it takes long, samples are missing. wall_ms:
+    the time.
+    """
 
     def __init__(
         self,
@@ -32,7 +34,7 @@ class Sampler:
         self._thread.start()
 
     def close(self) -> None:
-        """It ends by itself after the sample that it is taking."""
+        """Makes the thread end after the sample that it is taking; does not wait for it."""
         self._end.set()
 
     def hour(self) -> Hour:
@@ -40,7 +42,7 @@ class Sampler:
             return self._recorder.hour()
 
     def take(self) -> None:
-        """One sample, now."""
+        """Takes one sample now."""
         try:
             metrics = list(self._metrics())
         except PortError as error:

@@ -1,7 +1,7 @@
-"""Serves what is counted over HTTP, next to work that must not notice: `/metrics` and `/healthz`.
+"""Serves `/metrics` and `/healthz` over HTTP, without disturbing the work of the process.
 
-One thread with an event loop of its own. What is counted is read once a second at most, whatever the number of readers.
-A connection has five seconds for its request and its answer; beyond sixteen, new ones are closed.
+One thread with its own event loop. The counts are read at most once a second, whatever the number of readers. A
+connection has five seconds for its request and its answer; if there are sixteen, new ones are closed.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ _HEAD_MAX: Final = 8_192
 
 
 def listen(address: str) -> socket.socket:
-    """A socket that listens at HOST:PORT; port 0 takes any that is free. Raises ConfigError."""
+    """A socket that listens at HOST:PORT; port 0 takes any free one. Raises ConfigError."""
     host, port = split(address)
     try:
         family, kind, proto, _, place = socket.getaddrinfo(
@@ -43,7 +43,7 @@ def listen(address: str) -> socket.socket:
 
 
 class MetricsServer:
-    """listener: from `listen`; becomes the server's. text: what is counted, in Prometheus' text format; it is called on
+    """listener: from `listen`; the server owns it. text: returns the counts in Prometheus' text format; it is called on
     the server's thread, and must not wait for anything. clock: monotonic seconds.
     """
 
@@ -66,9 +66,9 @@ class MetricsServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Ends at once; doing it twice is fine."""
+        """Ends the server at once; closing twice is fine."""
         if self._thread.is_alive():
-            with contextlib.suppress(RuntimeError):  # it has ended meanwhile
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._end.set)
             self._thread.join()
         self._listener.close()
@@ -87,7 +87,7 @@ class MetricsServer:
         for task in answers:
             task.cancel()
         await asyncio.gather(*answers, return_exceptions=True)
-        await asyncio.sleep(0)  # the sockets that they gave up are closed now
+        await asyncio.sleep(0)  # one more round closes the sockets of the connections that ended
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
@@ -98,7 +98,7 @@ class MetricsServer:
                     writer.write(self._response(head))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            writer.transport.abort()  # what it did not read is dropped
+            writer.transport.abort()  # data that the client did not read is dropped
         except asyncio.CancelledError:
             writer.transport.abort()
             raise

@@ -12,7 +12,7 @@ _ADDRESS: Final = "HOST:PORT or PORT, such as 127.0.0.1:9464"
 
 
 def split(address: str) -> tuple[str, int]:
-    """Host and port of HOST:PORT, [IPv6]:PORT or PORT, which is one of this machine's loopback. Raises ConfigError."""
+    """Host and port of HOST:PORT, [IPv6]:PORT or PORT; PORT alone is on this machine's loopback. Raises ConfigError."""
     host, _, port = address.rpartition(":")
     if not port.isascii() or not port.isdigit() or int(port) > 65_535:
         raise ConfigError(f"expected {_ADDRESS}, got {address!r}")

@@ -1,7 +1,7 @@
-"""Traces: what became of one request or one action, across threads and processes. Off, it costs nothing.
+"""Traces: what became of one request or one action, across threads and processes. They cost nothing if they are off.
 
-`otel` implements the port with OpenTelemetry, which is an extra; nothing else imports that. docs/traces.md says what
-there is to see.
+`otel` implements the port with OpenTelemetry, which is an extra; only that module imports it. docs/traces.md describes
+the traces.
 """
 
 from feedstore.tracing.port import UNTRACED, Context, Key, Kind, Span, Tracer, Value

@@ -30,15 +30,15 @@ from feedstore.tracing.port import NOTHING, UNRECORDED, Context, Key, Kind, Span
 _log = structlog.get_logger()
 
 LINKS_MAX: Final = 64
-"""The most links of a lot, and the most traces that get a span of it."""
+"""The most links of a lot's span, and the most traces that get a span for the lot."""
 QUEUE_MAX: Final = 4_096
-"""How many spans wait to be sent at most, some 3 KB each; with more, the oldest are dropped."""
+"""The most spans that wait to be sent, some 3 KB each. If there are more, the oldest are dropped."""
 EXPORT_S: Final = 5.0
 """How long a receiver may take to answer."""
 EVERY_S: Final = 2.0
 """How often spans are sent."""
 CLOSE_S: Final = 3.0
-"""How long a process that ends waits until its last spans are sent."""
+"""How long a process waits at its end until its last spans are sent."""
 
 _HEADER: Final = "traceparent"
 _CONTEXTS: Final = re.compile(rb'"(00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(?: [A-Za-z0-9._:-]{1,64})?)"')
@@ -60,7 +60,7 @@ T = TypeVar("T")
 
 
 def provider(program: str) -> TracerProvider:
-    """A maker of spans, which sends them nowhere yet. program: the name in them."""
+    """Makes a provider of spans that does not send them yet. program: the service name in the spans."""
     resource = Resource.create(
         {
             "service.name": f"feedstore-{program}",
@@ -69,12 +69,12 @@ def provider(program: str) -> TracerProvider:
         }
     )
     limits = SpanLimits(max_links=LINKS_MAX, max_span_attributes=32, max_events=8, max_span_attribute_length=200)
-    # What begins a trace was chosen already: see `OpenTelemetry.trace`.
+    # `OpenTelemetry.trace` has already decided which traces are recorded.
     return TracerProvider(sampler=ParentBased(ALWAYS_ON), resource=resource, span_limits=limits, shutdown_on_exit=False)
 
 
 def exporting(endpoint: str, sample: float, program: str, queue: str) -> "OpenTelemetry":
-    """A tracer that sends to an endpoint, from a thread of its own. The others are as of `provider`, and of
+    """A tracer that sends to an endpoint, from its own thread. The other arguments are those of `provider` and
     `OpenTelemetry`.
     """
     made = provider(program)
@@ -124,8 +124,8 @@ def _of(span: api.Span) -> Span:
 
 
 class OpenTelemetry(Tracer):
-    """provider: what makes the spans; it is shut down with this. sample: as of `TracesSettings`. queue: what carries
-    the messages, as a value of `messaging.system`. draw: a random number from 0 to 1.
+    """provider: makes the spans, and is shut down with this. sample: the share of requests that are recorded. queue:
+    the `messaging.system` of the queue that carries the messages. draw: returns a random number from 0 to 1.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class OpenTelemetry(Tracer):
     ) -> AbstractContextManager[Span]:
         ambient = None if parent is None else _read(parent)
         if not self._is_chosen(ambient):
-            # The library would make a span of it all the same, which takes it ten times as long.
+            # The library would still make a span, which takes ten times as long.
             return _Unchosen()
         if request_id is None:
             return self._current(self._started(name, attributes, kind, ambient))
@@ -160,8 +160,8 @@ class OpenTelemetry(Tracer):
         return self._current(span, request_id)
 
     def _is_chosen(self, ambient: Ambient | None) -> bool:
-        """Whether a step is recorded: as its parent is; or as what is current is; or as is drawn here, once for all
-        parts of it.
+        """Whether a step is recorded: as its parent is, or else as the current span is. If there is neither, a random
+        draw decides, for the step and all its parts.
         """
         context = api.get_current_span(ambient).get_span_context()
         if context.is_valid:
@@ -251,7 +251,7 @@ class OpenTelemetry(Tracer):
         return {**ids, "request_id": request_id} if request_id else ids
 
     def close(self) -> None:
-        # In a thread that keeps no process from ending: a receiver that hangs could hold up the library for longer.
+        # In a daemon thread, so that the process can end: if a receiver hangs, the library could wait longer than this.
         ending = threading.Thread(target=self._provider.shutdown, name="traces-end", daemon=True)
         ending.start()
         ending.join(CLOSE_S)
@@ -265,7 +265,7 @@ class OpenTelemetry(Tracer):
 
     @contextmanager
     def _current(self, span: api.Span, request_id: str | None = None) -> Iterator[Span]:
-        """request_id: that of the block; None leaves it as it is."""
+        """Makes a span the current one. request_id: of the request in the block; None leaves it unchanged."""
         token = contexts_api.attach(api.set_span_in_context(span))
         before = None if request_id is None else _request_id.set(request_id)
         taken = _of(span)
@@ -282,7 +282,7 @@ class OpenTelemetry(Tracer):
 
 
 def _origins(contexts: Iterable[Context]) -> dict[Context, Ambient]:
-    """The distinct contexts, decoded, of as many as a lot may link to. A text that is no context is left out."""
+    """The distinct contexts, decoded, up to as many as a lot may link to. A text that is no context is left out."""
     found: dict[Context, Ambient] = {}
     for context in contexts:
         if context not in found:
@@ -295,7 +295,7 @@ def _origins(contexts: Iterable[Context]) -> dict[Context, Ambient]:
 
 
 def _read(context: str) -> Ambient | None:
-    """None if it is none: then what is current counts."""
+    """Decodes a context; None if the text is not one, and then the current span counts."""
     found = _propagator.extract({_HEADER: context.partition(" ")[0]}, Ambient())
     return found if api.get_current_span(found).get_span_context().is_valid else None
 
@@ -307,7 +307,7 @@ def _written(span: api.Span, request_id: str) -> Context:
 
 
 def _request_id_of(context: Context) -> str:
-    """Empty if it has none."""
+    """The request id in a context; empty if it has none."""
     return context.partition(" ")[2]
 
 

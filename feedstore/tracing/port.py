@@ -1,10 +1,10 @@
-"""The port for traces. A *span* is one step, a *trace* the tree of steps that one request leads to.
+"""The port for traces. A *span* is one step; a *trace* is the tree of steps that one request leads to.
 
-What travels with an action is the *context* of a span: who works on the action continues its trace. Only a span
-that is recorded has one, so that what is not sampled costs no bytes.
+The *context* of a span travels with an action, so that each stage that works on the action continues its trace. Only a
+span that is recorded has a context: actions that are not sampled carry no extra bytes.
 
-Names and attributes are those of OpenTelemetry's conventions where there are any, and `feedstore.` otherwise. None says
-who or what an action is about: no ids of people, pins or boards, no texts of errors, no addresses.
+Names and attributes are those of OpenTelemetry's conventions where there are any, and `feedstore.` otherwise. They
+never tell who or what an action is about: no ids of people, pins or boards, no texts of errors, no addresses.
 """
 # ruff: noqa: ARG002 - a tracer that is off looks at nothing
 
@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal, TypeVar
 
 Context = str
-"""`traceparent` of W3C's Trace Context: version, trace, span, flags. If the trace has the id of a request, a blank and
-that id follow.
+"""`traceparent` of W3C's Trace Context: version, trace, span, flags. If the trace has a request id, a blank and that id
+follow.
 """
 Key = Hashable
-"""A part of a lot: an action, or a context itself."""
+"""What a context of a lot is filed under: an action, or the context itself."""
 Kind = Literal["internal", "server", "client", "producer", "consumer"]
 Value = str | int | float | bool
 
@@ -34,10 +34,10 @@ class Span:
     def note(self, attributes: Mapping[str, Value]) -> None: ...
 
     def failed(self, kind: str) -> None:
-        """It failed. kind: a word of a few, such as the name of an error's class; not its text."""
+        """Marks the step as failed. kind: one of a few words, such as the name of an error's class; not its text."""
 
     def end(self) -> None:
-        """For a span of `Tracer.begun`; the others end by themselves."""
+        """Ends a span of `Tracer.begun`; all others end by themselves."""
 
 
 UNRECORDED: Final = Span()
@@ -63,23 +63,25 @@ class Tracer:
         parent: str | None = None,
         request_id: str | None = None,
     ) -> AbstractContextManager[Span]:
-        """A step with which a trace may begin. It belongs to `parent`, if that is a context; else to the current span;
-        else it begins a trace, which is recorded as often as the configuration says. An Exception that leaves the block
-        is a failure of the step.
+        """A step that may begin a trace. If `parent` is a context, the step belongs to it; else to the current span, if
+        there is one. Otherwise it begins a trace, which is recorded as often as the configuration says. An Exception
+        that leaves the block marks the step as failed.
 
-        parent: what a client sent; whatever is no context is ignored. request_id: 1 to 64 of A-Z a-z 0-9 . _ : - by
-        which its client and the log know the request. It travels with the contexts that are made in the block.
+        parent: what a client sent; ignored if it is no context. request_id: the request's id for its client and the
+        log, 1 to 64 of A-Z a-z 0-9 . _ : -. It travels with the contexts that are made in the block.
         """
         return _NO_SPAN
 
     def part(
         self, name: str, attributes: Mapping[str, Value] = NOTHING, *, kind: Kind = "internal"
     ) -> AbstractContextManager[Span]:
-        """A part of the current span, as `trace`; nothing if that is not recorded, or there is none."""
+        """A step of the current span. Does nothing if there is no current span, or it is not recorded."""
         return _NO_SPAN
 
     def begun(self, name: str, attributes: Mapping[str, Value] = NOTHING, *, kind: Kind = "internal") -> Span:
-        """The same, ended by its caller, on any thread. It is current nowhere."""
+        """A step of the current span, like `part`, that its caller ends, on any thread. It is never the
+        current span.
+        """
         return UNRECORDED
 
     def lot(
@@ -93,23 +95,23 @@ class Tracer:
     ) -> AbstractContextManager[None]:
         """One step for many messages. contexts: of those that carry one. messages: how many there are.
 
-        With one context, the step belongs to its trace. With several, it begins a trace of its own with a link to each,
-        and in each of their traces is a span with a link to it; so for `otel.LINKS_MAX` of them, and the others are
-        only passed on. Without any there is no span.
+        With one context, the step belongs to its trace. With several, it begins a new trace with a link to each, and
+        each of their traces gets a span with a link to it. This is done for `otel.LINKS_MAX` of them; the others are
+        only passed on. Without contexts there is no span.
         """
         return _NO_LOT
 
     def onward(self) -> Mapping[Key, Context]:
-        """What the messages shall carry that the messages of the current lot lead to, by its keys. Often empty."""
+        """The trace contexts for messages that the current lot produces, by the keys of the lot. Often empty."""
         return _NO_CONTEXTS
 
     def context(self) -> Context | None:
-        """That of the current span, if it is recorded."""
+        """The context of the current span, if it is recorded."""
         return None
 
     def carried(self, messages: Iterable[bytes]) -> Mapping[Key, Context]:
-        """The contexts that are anywhere in some messages, each by itself, without reading these: `otel.LINKS_MAX` of
-        them, and one more, at most.
+        """The contexts that occur anywhere in some messages, each as its own key; the messages are searched, not
+        decoded. At most `otel.LINKS_MAX` and one more.
         """
         return _NO_CONTEXTS
 
@@ -118,13 +120,13 @@ class Tracer:
         return call
 
     def ids(self) -> Mapping[str, str]:
-        """For a line of the log: trace_id and span_id of the current span, and request_id if its trace has one. Empty
-        if the span is not recorded.
+        """The ids for a line of the log: trace_id and span_id of the current span, and request_id if its trace has one.
+        Empty if the span is not recorded.
         """
         return _NO_IDS
 
     def close(self) -> None:
-        """Sends what is left, for a bounded time. Whatever ends later is dropped."""
+        """Sends the spans that are left, for a bounded time. Spans that end later are dropped."""
 
 
 UNTRACED: Final = Tracer()

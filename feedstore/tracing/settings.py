@@ -10,8 +10,8 @@ from feedstore.validation import words
 
 class TracesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """endpoint: where spans are sent in OTLP over HTTP, with its path; None: traces are off. sample: the share of
-    requests that are recorded, of those whose client has not decided that. Secrets that a receiver asks for are in the
-    environment, as OpenTelemetry has them (OTEL_EXPORTER_OTLP_HEADERS).
+    requests that are recorded, unless the client has decided that. Secrets for a receiver are in the environment, in
+    OpenTelemetry's variable OTEL_EXPORTER_OTLP_HEADERS.
     """
 
     endpoint: (

@@ -1,1 +1,1 @@
-"""A catalog in HBase: a table for each generation, and one for all deltas and the rows that say what there is."""
+"""A catalog in HBase: a table for each generation, and one table with all deltas and with the state of each catalog."""

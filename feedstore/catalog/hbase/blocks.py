@@ -1,8 +1,8 @@
 """A generation as blocks: records of neighbouring keys in one cell, and an index of the first key of each. Pure.
 
-What a cell costs a gateway and HBase hardly depends on its size, and a generation is written once, in the order of its
-keys, and then only read. So some forty records of pins are loaded at the price of one, and a look-up reads a block
-and takes a record out of it.
+For a gateway and HBase, a large cell costs hardly more than a small one, and a generation is written once, in the order
+of its keys, and then only read. So a block of some forty pins is loaded at the price of one, and a look-up reads a
+block and takes a record out of it.
 
     region byte, 0, number (4 bytes)    a block: MessagePack, a map from keys to records
     0xff, number (4 bytes)              a part of the index: MessagePack, the first keys of some thousand blocks
@@ -18,22 +18,24 @@ import msgspec
 from feedstore.catalog.port import CatalogUnavailableError
 
 BLOCK_BYTES: Final = 2_048
-"""How large the first blocks are, about."""
+"""About how large the first blocks are."""
 
 BLOCK_BYTES_MAX: Final = 65_536
-"""One record may be that large."""
+"""The largest size of blocks: one record may be that large."""
 
 BLOCKS_OF_A_SIZE: Final = 65_536
-"""After so many blocks they become twice as large: 4 GB of records have an index of 330,000 keys, and no more memory is
-needed for 64 GB than for a million.
+"""The size of blocks is doubled after each run of this many. So 4 GB of records have an index of 330,000 keys, and 64
+GB need no more memory than for a million.
 """
 
 PART_KEYS: Final = 4_096
-"""The keys in one part of the index: a megabyte, if they are as long as they may be."""
+"""How many keys one part of the index has: a megabyte, if they are as long as they may be."""
 
 REGIONS: Final = 4
 _RUN: Final = 256
-"""So many blocks in a row are in one region: a request concerns one or two, and for each a server syncs its log."""
+"""This many consecutive blocks are in one region, so that a write concerns only one or two regions: for each, a server
+syncs its log.
+"""
 
 _ENTRY_BYTES: Final = 6
 _PART: Final = b"\xff"
@@ -48,8 +50,8 @@ _count: Final = msgspec.msgpack.Decoder(int)
 
 
 def split_keys() -> list[bytes]:
-    """Where the table of a generation is split, whatever its size, which is not known when it begins: as many servers
-    share its reads, and HBase splits the regions that grow.
+    """Where the table of a generation is split, so that several servers share its reads. The size is not known when a
+    load begins, so it does not matter here: HBase splits the regions that grow.
     """
     return [bytes((number * 256 // REGIONS,)) for number in range(1, REGIONS)]
 
@@ -64,13 +66,13 @@ def part_row(number: int) -> bytes:
 
 
 def block_bytes(number: int) -> int:
-    """How large a block is, about; one record may be larger."""
+    """About how large a block is; a block of one record may be larger."""
     return min(BLOCK_BYTES << number // BLOCKS_OF_A_SIZE, BLOCK_BYTES_MAX)
 
 
 def rows(records: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
-    """Each row of a generation and its value, as its records pass, at constant memory but for the index. Passes on what
-    `records` raises.
+    """Turns the records of a generation into its rows and their values, at constant memory except for the index. Passes
+    on what `records` raises.
     """
     first_keys: list[bytes] = []
     for block in _in_blocks(records):
@@ -108,11 +110,13 @@ class BlockIndex:
             self._first_keys += keys
 
     def numbers(self, keys: Sequence[bytes]) -> list[int]:
-        """For each key the block that has it, if there is one; -1 if it is before the first block."""
+        """For each key, the number of the only block that may have it; -1 if the key is before the first block."""
         return [bisect_right(self._first_keys, key) - 1 for key in keys]
 
     def block(self, number: int, value: bytes | None) -> dict[bytes, bytes]:
-        """Raises CatalogUnavailableError: it is missing or damaged. A key of it is never said to have no record."""
+        """Decodes a block. Raises CatalogUnavailableError if it is missing or damaged, so that its keys do not seem to
+        have no record.
+        """
         return _read(_blocks, value, f"{self._table}: block {number}")
 
 

@@ -13,15 +13,15 @@ from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Gene
 from feedstore.widecolumn.hbase import HBaseCluster
 
 LOOK_EVERY_S: Final = 1.0
-"""How long a swap may go unseen."""
+"""The longest time that a swap may go unnoticed."""
 
 _ATTEMPTS_MAX: Final = 5
 _FETCHES: Final = 16
 
 
 class Reading:
-    """The reads of readers and of the store. Closes the tables. clock: monotonic seconds, as deadlines are. at_once: so
-    many fetches do not wait for one another.
+    """The reads that the reader and the store share. Closes the tables. clock: monotonic seconds, as deadlines are.
+    at_once: how many fetches run in parallel.
     """
 
     def __init__(self, tables: CatalogStorage, clock: Callable[[], float], at_once: int = _FETCHES) -> None:
@@ -33,17 +33,19 @@ class Reading:
         self._looked_s = float("-inf")
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
-        """The order of the steps matters, because a swap, an update and a collection may come between any two.
+        """Fetches records in three steps. Their order matters, because a swap, an update and a collection may come
+        between any two.
 
-        1. The row: the current generation, and `known`, both as they were a second ago at most. An update
-           that is entered later is not promised, whether the next step sees it or not.
-        2. The updates, and the generation's records at the same time.
-        3. The row again, after the updates: a collection raises the floor in it before it takes the first update. If
-           one was taken that this generation needs, the floor is above its as_of by now. Then it is current no more,
-           and all is done over with the one that is; or there was a gap, and nothing is known after its as_of.
+        1. Read the row: the current generation, and `known`, at most a second old. An update that is entered later is
+           not promised, whether the next step sees it or not.
+        2. Read the updates, and the generation's records at the same time.
+        3. Read the row again, after the updates: a collection raises the floor in it before it removes the first
+           update. If an update was removed that this generation needs, the floor is now above its as_of. Then either
+           another generation is current, and the steps are repeated with that one; or there was a gap, and nothing is
+           known after its as_of.
 
-        The table of a generation is there some time longer than its name. A fetch that is slower than that finds it
-        missing, and by then another one is current.
+        The table of a generation is kept for some time after its name is gone. A fetch that is slower than that finds
+        the table missing, and then another generation is current.
         """
         checks.check_keys(keys)
         asked = list(dict.fromkeys(keys))
@@ -71,7 +73,7 @@ class Reading:
         raise CatalogUnavailableError("generations change faster than one can be read")
 
     def _look(self, deadline_s: float | None = None) -> About:
-        """The row as it is now."""
+        """Reads the row as it is now."""
         looked_s = self._clock()
         about = self._tables.row.look(deadline_s)
         with self._lock:
@@ -120,7 +122,7 @@ class Reading:
 class HBaseCatalogReader(Reading):
     """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
 
-    cluster: closed with it. clock, at_once: as `Reading`.
+    cluster: closed with it. clock: monotonic seconds, as deadlines are. at_once: how many fetches run in parallel.
     """
 
     def __init__(

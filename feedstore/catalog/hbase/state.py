@@ -1,9 +1,9 @@
 """The state of a catalog as one document, and each step from one state to the next. Pure.
 
-The document is one cell of one row and is replaced by comparing (`Row.change`), so every step sees what all earlier
-ones did: a load that is announced holds down the floor of each later collection, and one that comes after a collection
-finds its floor. The tables are made after they are announced and removed before they are forgotten, so each table that
-there is has its name here.
+The document is one cell of one row and is replaced by compare-and-set (`CatalogRow.change`), so every step sees what
+all earlier ones did. An announced load keeps the floor of each later collection from rising above its as_of, and a
+load that comes after a collection finds that floor. Tables are made after they are announced and removed before they
+are forgotten, so every existing table has its name here.
 """
 
 from collections.abc import Iterable, Mapping
@@ -23,11 +23,13 @@ from feedstore.catalog.port import (
 
 DAY_MS: Final = 86_400_000
 GONE_MS: Final = 10_000
-"""How long the table of a generation stays after the generation is gone: longer than a fetch that began before."""
+"""How long the table of a generation is kept after the generation is gone: longer than a fetch that began
+before takes.
+"""
 
 
 class Made(msgspec.Struct, frozen=True):
-    """A generation. table: where its records are. took_ms: as of the port."""
+    """A generation. table: where its records are. took_ms: how long it took to load."""
 
     id: str
     table: str
@@ -49,7 +51,9 @@ class Loading(msgspec.Struct, frozen=True):
 
 
 class Building(msgspec.Struct, frozen=True):
-    """A builder. id: as unique as a load's. since_ms: by the clock of that process. beat: counts, while it lives."""
+    """A process that builds. id: unique. since_ms: by the clock of that process. beat: a number that it counts up while
+    it is alive.
+    """
 
     id: str
     who: str
@@ -58,17 +62,17 @@ class Building(msgspec.Struct, frozen=True):
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """A table that is to be removed, once nothing reads it. since_ms: by the clock of the process that collected."""
+    """A table that is to be removed once nothing reads it. since_ms: by the clock of the process that noted this."""
 
     table: str
     since_ms: int
 
 
 class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
-    """version: counts the steps. current: which of the generations fetches read. rollbacks: as of the port. noted: the
-    trail, as `rule.extended` says; of those some may be removed. floor_ms: of the delta. collected_ms: up to when
-    updates were removed from it. entries: how many it had when they were last counted. generations: oldest first.
-    building: None: no process does.
+    """version: counts the steps. current: the generation that fetches read. rollbacks: how many there were. noted: the
+    trail as `rule.extended` makes it; some of its generations may be removed. floor_ms: of the delta. collected_ms: the
+    time up to which updates were removed from the delta. entries: how many it had when they were last counted.
+    generations: oldest first. building: the process that builds; None if there is none.
     """
 
     version: int = 0
@@ -108,14 +112,14 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
         ]
 
     def generation(self, name: str) -> Made:
-        """Raises CatalogRefusedError."""
+        """A generation by its id. Raises CatalogRefusedError if there is none."""
         for each in self.generations:
             if each.id == name:
                 return each
         raise CatalogRefusedError(f"there is no generation {name!r}")
 
     def in_use(self) -> Made:
-        """Raises NoGenerationError."""
+        """The current generation. Raises NoGenerationError if there is none."""
         if self.current is None:
             raise NoGenerationError("no generation of this catalog is in use: feedctl catalog build, or load")
         return self.generation(self.current)
@@ -130,7 +134,7 @@ def encoded(state: StoredState) -> bytes:
 
 
 def decoded(document: bytes) -> StoredState:
-    """Raises CatalogUnavailableError."""
+    """The state in a document. Raises CatalogUnavailableError if it cannot be read."""
     try:
         return msgspec.json.decode(document, type=StoredState)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -138,9 +142,9 @@ def decoded(document: bytes) -> StoredState:
 
 
 def known_ms(noted: Mapping[tuple[int, int], int]) -> int:
-    """Up to when every update is in. noted: up to when those of each source are, by `sources` and source.
+    """The time up to which the delta has every update. noted: the same for each source, by `sources` and source.
 
-    If there are more sources than before, what the fewer had noted is still true.
+    If the number of sources has grown, what the fewer ones had noted is still true.
     """
     groups: dict[int, list[int]] = {}
     for (sources, _), noted_ms in noted.items():
@@ -148,23 +152,23 @@ def known_ms(noted: Mapping[tuple[int, int], int]) -> int:
     return max((min(each) for sources, each in groups.items() if len(each) == sources), default=0)
 
 
-# Steps. Each may be taken twice, because a process may not hear that its step was taken.
+# Steps. Each may be taken twice, because a process may not learn that its step was taken.
 # --------------------------------------------------------------------------------------------------------------------
 
 
 def raised(state: StoredState, floor_ms: int) -> StoredState:
-    """The floor is this, or higher."""
+    """Raises the floor to a time, if it is lower."""
     return _with(state, floor_ms=max(state.floor_ms, floor_ms))
 
 
 def announced(state: StoredState, load: Loading) -> StoredState:
-    """Raises CatalogRefusedError."""
+    """A load begins. Raises CatalogRefusedError if the delta may lack updates that it needs."""
     checks.check_floor(state.floor_ms, load.as_of_ms)
     return state if load in state.loading else _with(state, loading=(*state.loading, load))
 
 
 def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
-    """A load has ended. If the same generation is there already, the new table is gone.
+    """A load has ended. If the same generation is there already, the new table is to be removed.
 
     Raises CatalogUnavailableError if the load took so long that a collection has removed it.
     """
@@ -180,14 +184,14 @@ def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
 
 
 def abandoned(state: StoredState, table: str, now_ms: int) -> StoredState:
-    """A load has failed. Its table may be about to be made even now, if the cluster is slow."""
+    """A load has failed. Its table is to be removed later, because a slow cluster may still be making it."""
     if all(each.table != table for each in state.loading):
         return state
     return _with(state, loading=_without(state.loading, table), gone=(*state.gone, Gone(table, now_ms)))
 
 
 def begun(state: StoredState, mine: Building, dead: Building | None) -> StoredState:
-    """A build begins. dead: one that was found to have died. Raises BeingBuiltError."""
+    """A build begins. dead: a builder that was found to have died, and may be replaced. Raises BeingBuiltError."""
     there = state.building
     if there is not None and there != dead and there.id != mine.id:
         raise BeingBuiltError(BuiltBy(there.who, there.since_ms))
@@ -195,7 +199,7 @@ def begun(state: StoredState, mine: Building, dead: Building | None) -> StoredSt
 
 
 def beaten(state: StoredState, build: str) -> StoredState:
-    """It still builds, if it was not taken for dead."""
+    """Counts up the beat of a builder, unless it was replaced because it seemed dead."""
     there = state.building
     if there is None or there.id != build:
         return state
@@ -208,14 +212,16 @@ def ended(state: StoredState, build: str) -> StoredState:
 
 
 def used(state: StoredState, name: str) -> StoredState:
-    """Raises CatalogRefusedError."""
+    """Makes a generation current. Raises CatalogRefusedError if there is none of that name."""
     rollbacks = state.rollbacks + rule.rolls_back(state.current, name)
     noted = tuple(rule.extended(state.trail, name))
     return _with(state, current=state.generation(name).id, rollbacks=rollbacks, noted=noted)
 
 
 def collected(state: StoredState, keep: int, now_ms: int) -> StoredState:
-    """Generations that are not kept lose their names, and the floor rises to what every other one has."""
+    """Forgets the generations that are not kept, and raises the floor to a time up to which all others have every
+    update.
+    """
     kept = {*rule.kept(state.ids, keep, state.trail)}
     dead = [each for each in state.loading if now_ms - each.began_ms > DAY_MS]
     gone = [*(each.table for each in dead), *(each.table for each in state.generations if each.id not in kept)]
@@ -229,7 +235,7 @@ def collected(state: StoredState, keep: int, now_ms: int) -> StoredState:
 
 
 def limit_ms(state: StoredState) -> int:
-    """Updates up to this time are needed by nothing that may still be read."""
+    """The time up to which no generation that may still be read needs updates."""
     return rule.collectable_ms(
         [*(each.as_of_ms for each in state.generations), *(each.as_of_ms for each in state.loading)]
     )
@@ -241,13 +247,13 @@ def removable(state: StoredState, now_ms: int) -> list[str]:
 
 
 def forgotten(state: StoredState, tables: Iterable[str]) -> StoredState:
-    """They are removed."""
+    """Forgets tables that were removed."""
     removed = {*tables}
     return _with(state, gone=tuple(each for each in state.gone if each.table not in removed))
 
 
 def counted(state: StoredState, collected_ms: int, entries: int) -> StoredState:
-    """The delta was walked: updates up to this time are removed, and so many are left."""
+    """Notes a walk of the delta: it has removed the updates up to `collected_ms`, and left `entries`."""
     return _with(state, collected_ms=max(state.collected_ms, collected_ms), entries=entries)
 
 

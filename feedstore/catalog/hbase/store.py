@@ -23,20 +23,20 @@ from feedstore.catalog.port import (
 from feedstore.widecolumn.hbase import HBaseCluster
 
 BEAT_S: Final = 5.0
-"""How often a build says that it is alive."""
+"""How often a build notes that it is alive."""
 
 DEAD_AFTER_S: Final = 30.0
-"""A build that says nothing for so long counts as dead."""
+"""A build that notes nothing for this long counts as dead."""
 
 COUNT_EVERY_S: Final = 600.0
-"""How often the updates are counted, if nothing else walks over them."""
+"""The updates are counted at least this often, even if there are none to remove."""
 
 
 class HBaseCatalogStore(Reading):
     """A `CatalogStore`. Any number of processes may load, use, update, note and collect.
 
-    cluster: closed with it. clock: monotonic seconds, as deadlines are. wall_ms: ms since 1970. unique: gives
-    hexadecimal digits that nothing else has. pause: waits so many seconds.
+    cluster: closed with it. clock: monotonic seconds, as deadlines are. wall_ms: ms since 1970. unique: returns
+    hexadecimal digits that are used nowhere else. pause: waits for a number of seconds.
     """
 
     def __init__(
@@ -64,7 +64,8 @@ class HBaseCatalogStore(Reading):
         checks.check_source(source, sources)
         self._tables.prepare()
         if not self._look().known_ms:
-            # Before the note: once all sources have noted, the floor is what the last of them began with, or later.
+            # The floor is raised before the note: when all sources have noted a time, the floor is at least the first
+            # time of the last of them.
             self._tables.row.change(lambda state: states.raised(state, known_ms))
         self._tables.row.note(known_ms, source, sources)
 
@@ -87,11 +88,11 @@ class HBaseCatalogStore(Reading):
         finally:
             over.set()
             beating.join()
-            with suppress(CatalogUnavailableError):  # then it counts as dead soon
+            with suppress(CatalogUnavailableError):  # then it soon counts as dead
                 self._tables.row.change(lambda state: states.ended(state, mine.id))
 
     def _dead_builder(self) -> Building | None:
-        """The noted builder, if it is silent. No clock of another machine is compared for that."""
+        """The noted builder, if its beat does not change for a while, measured by this machine's clock alone."""
         there = self._look().state.building
         until_s = self._clock() + DEAD_AFTER_S
         while there is not None and self._clock() < until_s:
@@ -123,7 +124,7 @@ class HBaseCatalogStore(Reading):
             made = Made(name, table, checked.records, checked.sha256, took_ms)
             state = self._tables.row.change(lambda state: states.finished(state, made, self._wall_ms()))
         except BaseException:
-            # Its table goes with a collection.
+            # A collection removes its table.
             with suppress(CatalogUnavailableError):
                 self._tables.row.change(lambda state: states.abandoned(state, table, self._wall_ms()))
             raise
@@ -138,7 +139,7 @@ class HBaseCatalogStore(Reading):
 
     def use(self, generation: str) -> None:
         made = self._look().state.generation(generation)
-        self._tables.records(made, [b"\xff" * MAX_KEY_BYTES])  # one that does not answer would end all fetches
+        self._tables.records(made, [b"\xff" * MAX_KEY_BYTES])  # if it does not answer, all fetches would fail
         self._tables.row.change(lambda state: states.used(state, generation))
         self._look()
 
@@ -158,7 +159,9 @@ class HBaseCatalogStore(Reading):
         self._tables.row.change(lambda state: states.forgotten(state, tables))
 
     def _remove_updates(self, state: StoredState) -> int:
-        """After the floor has risen. A walk passes all updates, so there is none if it would remove nothing."""
+        """Removes the updates below the floor, which was raised before. A walk passes all updates, so it is skipped if
+        there is nothing to remove.
+        """
         limit_ms = states.limit_ms(state)
         now_s = self._clock()
         if limit_ms <= state.collected_ms and now_s - self._counted_s < COUNT_EVERY_S:

@@ -4,13 +4,13 @@
     cat.<name>.<as_of>-<unique>.blocks    the records of one generation
 
 In `catalogs`, the row of an update is the catalog's name, a zero byte and the key. Its timestamp is `rule.stamp`, so
-HBase itself keeps the newest update, ties included, in whichever order updates arrive, and however many processes write
-them. The row that is the name alone holds the state: the generations, and how far the updates are. It is in the same
-table, so that a table that is emptied or put back does not claim updates that it has lost.
+HBase itself keeps the newest update, even of ties, in whatever order updates arrive, and however many processes write
+them. The row whose key is the name alone has the state: the generations, and up to when the updates are complete. It is
+in the same table as the updates, so that a table that was emptied or put back does not claim updates that it has lost.
 
-A generation is in blocks (`blocks.py`). One that an earlier version has loaded has no `.blocks` in its name, and a row
-for each record, which begins with a byte of a hash of the key. The name says so, because an earlier version drops
-fields that it does not know from the catalog's row.
+A generation is in blocks (`blocks.py`). If an earlier version has loaded it, its table has no `.blocks` in its name,
+and a row for each record, which begins with a byte of a hash of the key. The name shows this, and no field of the
+catalog's row, because earlier versions drop fields that they do not know.
 """
 
 import threading
@@ -46,24 +46,24 @@ _STATE = b"state"
 _KNOWN = b"known/"
 _ATTEMPTS_MAX: Final = 20
 _GENERATION: Final = 1
-"""The timestamp of all records of a generation: each is written once, or again."""
+"""The timestamp of all records of a generation: a record is written once, or the same is written again."""
 _AHEAD_BYTES: Final = 8 << 20
-"""So much of a generation is read while its table is made."""
+"""How many bytes of a generation are read while its table is made."""
 _READ_AT_ONCE: Final = 256
-"""The most blocks of one request: 16 MiB, if they are as large as they may be."""
+"""The most blocks that one request reads: 16 MiB, if they are as large as they may be."""
 
 _INDEX_PARTS_AT_ONCE: Final = 16
 _INDEXES: Final = 3
-"""So many generations' indexes are held: the current one's, the next one's, and that of the one before."""
+"""How many generations' indexes are held: of the current one, the next one, and the one before."""
 _WALKED_AT_ONCE: Final = 10_000
 
 
 class UnsafeCatalogError(CatalogUnavailableError, MisconfiguredError):
-    """The table of the catalogs has settings with which updates could be lost. The message names them."""
+    """The table of the catalogs has settings that could lose updates. The message names them."""
 
 
 class Held(NamedTuple):
-    """An update as the delta has it. record: None: deleted."""
+    """An update in the delta. record: None if the key was deleted."""
 
     time_ms: int
     record: bytes | None
@@ -82,7 +82,7 @@ NOTHING: Final = About(StoredState(), 0)
 class CatalogStorage:
     """The tables as one catalog uses them. Thread-safe. Every method may raise CatalogUnavailableError.
 
-    clock: monotonic seconds, which deadlines are of.
+    clock: monotonic seconds, as deadlines are.
     """
 
     def __init__(self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float]) -> None:
@@ -97,7 +97,7 @@ class CatalogStorage:
         self.delta = DeltaRows(cluster.records(CATALOGS), catalog)
 
     def prepare(self) -> None:
-        """Before the first write: makes the table if it is missing, and refuses one in which updates could be lost.
+        """Makes the table if it is missing, and refuses one that could lose updates. Call it before the first write.
         Raises UnsafeCatalogError.
         """
         with self._lock, failing():
@@ -108,11 +108,11 @@ class CatalogStorage:
                 self._is_prepared = True
 
     def named(self, as_of_ms: int, unique: str) -> str:
-        """The table of a load."""
+        """The name of the table of a load."""
         return f"cat.{self._catalog}.{as_of_ms}-{unique}{_IN_BLOCKS}"
 
     def remove(self, table: str) -> None:
-        """One that is not there is fine."""
+        """Removes a table; does nothing if it is not there."""
         with failing():
             self._cluster.administration.drop(table)
 
@@ -122,13 +122,13 @@ class CatalogStorage:
 
         HBase takes half a second to make a table: some megabytes of records are read meanwhile.
 
-        They go through the write-ahead log like any other write: no gateway can flush a table, and what is in memory
-        only would be lost without a word if a server died before HBase flushes by itself.
+        They go through the write-ahead log like any other write. Without it they would be silently lost if a server
+        died before HBase flushes the table by itself: no gateway can flush it.
         """
         given = rows(records)
         ahead: deque[tuple[bytes, bytes]] = deque()
         size = 0
-        with ThreadPoolExecutor(1, thread_name_prefix="catalog-table") as thread:  # its end waits, whatever is raised
+        with ThreadPoolExecutor(1, thread_name_prefix="catalog-table") as thread:  # its end waits, even after an error
             making = thread.submit(self._create, table)
             while not making.done() and size < _AHEAD_BYTES and (row := next(given, None)) is not None:
                 ahead.append(row)
@@ -157,13 +157,13 @@ class CatalogStorage:
         return [blocks[number].get(key) for number, key in zip(numbers, keys, strict=True)]
 
     def index(self, made: Made, deadline_s: float | None = None) -> BlockIndex:
-        """Of a generation in blocks. It is read once, and held: all who need it at the same time, as after a swap, wait
-        for the first of them, each until its own deadline.
+        """The index of a generation in blocks, which is read once and held. If several threads need it at the same
+        time, as after a swap, they wait for the first of them, each until its own deadline.
         """
         found = self._indexes.get(made.table)
         if found is not None:
             return found
-        # The first may have more time than this one: a build or a swap has a minute.
+        # The first may have more time than this thread: a build or a swap has a minute.
         within_s = -1 if deadline_s is None else max(0.0, deadline_s - self._clock())
         if not self._index_lock.acquire(timeout=within_s):
             raise CatalogUnavailableError(f"{made.table}: its index is still being read, and the time is over")
@@ -179,7 +179,7 @@ class CatalogStorage:
 
     def _read_index(self, made: Made, deadline_s: float | None) -> BlockIndex:
         numbers = range(_INDEX_PARTS_AT_ONCE)
-        # Most generations have no more parts than one request asks for.
+        # Most generations have at most as many parts as one request asks for.
         count, *found = self._values(made.table, [COUNT_ROW, *map(part_row, numbers)], deadline_s)
         parts = parts_of(made.table, count)
         for first in range(_INDEX_PARTS_AT_ONCE, parts, _INDEX_PARTS_AT_ONCE):
@@ -197,8 +197,8 @@ class CatalogStorage:
 
 
 class CatalogRow:
-    """The row of a catalog: one cell with its state, and one for each source with how far it is, as its
-    timestamp. So that never goes back, whichever process notes it last.
+    """The row of a catalog: one cell with its state, and one for each source, whose timestamp is the time that the
+    source has noted. As a timestamp it never goes back, whichever process writes it last.
     """
 
     def __init__(self, cluster: HBaseCluster, catalog: str) -> None:
@@ -207,15 +207,15 @@ class CatalogRow:
         self._row = catalog.encode()
 
     def look(self, deadline_s: float | None = None) -> About:
-        """As it is at one moment."""
+        """The row, read at one moment."""
         cells = self._cells(deadline_s)
         state = states.decoded(cells[_STATE].value) if _STATE in cells else StoredState()
         noted = {_source(column): cell.timestamp for column, cell in cells.items() if column.startswith(_KNOWN)}
         return About(state, states.known_ms(noted))
 
     def change(self, step: Callable[[StoredState], StoredState]) -> StoredState:
-        """Takes a step from the state that is there, whatever other processes do meanwhile. Passes on what `step`
-        raises.
+        """Applies a step to the current state, repeating it if another process has changed the state meanwhile. Passes
+        on what `step` raises.
         """
         for _ in range(_ATTEMPTS_MAX):
             cells = self._cells(None)
@@ -224,8 +224,9 @@ class CatalogRow:
             after = step(before)
             if after == before:
                 return before
-            # The version is in the document as well, so that none equals an earlier one. As its timestamp it needs no
-            # clock: with the time of a server, a step could be older than the one before it, and be lost.
+            # The version is in the document as well, so that no document equals an earlier one. It is also the cell's
+            # timestamp, which thus needs no clock: with the time of a server, a step could seem older than the one
+            # before it, and be lost.
             after = states.next_version(after)
             with failing():
                 if self._records.replace_cell(
@@ -244,14 +245,14 @@ class CatalogRow:
                 return self._records.cells(self._row, deadline_s)
             except WillNotError as error:
                 if not self._administration.exists(CATALOGS, deadline_s):
-                    return {}  # nothing was ever loaded or noted
+                    return {}  # nothing was loaded or noted yet
                 if not self._administration.is_enabled(CATALOGS, deadline_s):
-                    # It may have been disabled with all that it holds, so this must not count as an empty one.
+                    # A disabled table may be full, so this must not count as an empty one.
                     raise CatalogUnavailableError(
                         f"{error}: the table {CATALOGS!r} is not enabled: if a worker is making it, try again in some"
                         " seconds; if somebody disabled it, enable it"
                     ) from error
-                return self._records.cells(self._row, deadline_s)  # it was made since
+                return self._records.cells(self._row, deadline_s)  # the table was made meanwhile
 
 
 class DeltaRows:
@@ -271,18 +272,18 @@ class DeltaRows:
         ]
 
     def put(self, updates: Iterable[Update]) -> None:
-        """Durable when it returns."""
+        """Enters updates; durable when it returns."""
         rows = sorted((self._prefix + each.key, Record(rule.stamp(each), each.record or b"")) for each in updates)
         with failing():
             self._records.put(rows)
 
     def remove(self, limit_ms: int) -> tuple[int, int]:
-        """Removes the updates up to a time, and walks all of them for that. Returns how many, and how many are left.
+        """Walks all updates and removes those up to a time. Returns how many were removed, and how many are left.
 
-        By markers, each of which masks its row up to that time and nothing later: an update that arrives meanwhile
-        stays, whether it is put before its row's marker or after it. Two kinds of updates may be masked, or not,
-        against expectation: one that was put late, and one that a compaction lets show again because it took a marker
-        while the update was still in memory. Both are at or below the floor, and the rule passes over them.
+        Each is removed by a marker, which masks its row up to that time and nothing later. So an update that arrives
+        meanwhile stays, whether it is put before its row's marker or after it. Two kinds of old updates may be masked
+        or visible unexpectedly: one that was put late, and one that is visible again because a compaction dropped its
+        marker while the update was still in memory. Both are at or below the floor, and the rule ignores them.
         """
         last = 2 * limit_ms + 1
         removed = left = 0
@@ -301,7 +302,7 @@ class DeltaRows:
 
 @contextmanager
 def failing() -> Iterator[None]:
-    """Turns what the platform says into the port's errors."""
+    """Turns the errors of the platform into those of the port."""
     try:
         yield
     except UnsafeTableError as error:

@@ -1,9 +1,9 @@
 """The delta: a RocksDB that its owner writes and others follow.
 
 Updates are in one column family: key -> time x 2 + deleted (8 bytes, big-endian), then the record. `floor` and `known`
-are in another, so that no key can be one of theirs, and `known/<sources>/<source>` for each source that is not the only
-one. The owner reads the update that is there before it writes, so a reader needs one `get` a key, behind a bloom
-filter, and nearly all keys are absent.
+are in another one, so that no key can collide with them. So is `known/<sources>/<source>` for each source, if there are
+several. The owner reads the present update before it writes, so a reader needs one `get` for each key. A bloom filter
+makes these cheap, as nearly all keys are absent.
 """
 
 import threading
@@ -23,7 +23,7 @@ from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files, Layout
 from feedstore.widecolumn.rocksdb.secondary import Secondary
 
 CATCH_UP_EVERY_S: Final = 0.1
-"""How old what a follower reads may be."""
+"""A follower's view may be this old."""
 
 _UPDATES, _ABOUT = "updates", "about"
 _FLOOR, _KNOWN = b"floor", b"known"
@@ -32,14 +32,14 @@ _COLLECTED_AT_ONCE = 1_024
 
 
 class Held(NamedTuple):
-    """An update as the delta has it. record: None: deleted."""
+    """An update in the delta. record: None if the key was deleted."""
 
     time_ms: int
     record: bytes | None
 
 
 class View(Protocol):
-    """One reading of a delta. `known_ms` is read before the updates, `floor_ms` after them: see `fetch`."""
+    """A view of a delta. `fetch` reads `known_ms` before the updates, and `floor_ms` after them; it says why."""
 
     def known_ms(self) -> int: ...
     def updates(self, keys: Sequence[bytes]) -> list[Held | None]: ...
@@ -49,8 +49,8 @@ class View(Protocol):
 
 class DeltaReader(Protocol):
     def view(self, *, latest: bool = False) -> AbstractContextManager[View]:
-        """latest: with all that has been written by now, and not only what was a tenth of a second ago. Raises
-        CatalogUnavailableError.
+        """A view of the delta, which may be a tenth of a second old. latest: with everything that was written by now.
+        Raises CatalogUnavailableError.
         """
         ...
 
@@ -82,7 +82,7 @@ _LAYOUT: Final = Layout([_UPDATES, _ABOUT], _options, _check)
 
 
 class _None:
-    """Of a delta that was never made: nothing is known."""
+    """The view of a delta that was never made: nothing is known."""
 
     def known_ms(self) -> int:
         return 0
@@ -98,7 +98,7 @@ class _None:
 
 
 class _Files:
-    """Of an open RocksDB: its owner's, which changes from call to call, or a follower's, which does not."""
+    """The view of an open RocksDB. The owner's changes from call to call; a follower's does not."""
 
     def __init__(self, path: Path, files: Files) -> None:
         self._path = path
@@ -130,7 +130,7 @@ class _Files:
 
 
 class FollowedDelta:
-    """A `DeltaReader` of what another process may write. Thread-safe.
+    """A `DeltaReader` of a delta that another process may write. Thread-safe.
 
     clock: monotonic seconds.
     """
@@ -146,11 +146,12 @@ class FollowedDelta:
 
     @contextmanager
     def view(self, *, latest: bool = False) -> Iterator[View]:
-        # Under the lock: to catch up may close the files and open others, and what one view says is of one moment.
+        # Held under the lock, because catching up may close the files and open others, and a view must be of one
+        # moment.
         with self._lock:
             now_s = self._clock()
             if latest or not 0 <= now_s - self._caught_up_s < CATCH_UP_EVERY_S:
-                self._caught_up_s = float("-inf")  # if it fails, the next view tries again: what is lost is not empty
+                self._caught_up_s = float("-inf")  # on an error the next view tries again: a lost delta is not empty
                 self._catch_up()
                 self._caught_up_s = now_s
             yield _None() if self._files is None else _Files(self._path, self._files)
@@ -164,7 +165,7 @@ class FollowedDelta:
 
     def _catch_up(self) -> None:
         self._files = None
-        # It gets this name when it is whole, and it is never removed: once it was there, it must be there.
+        # The delta gets this name when it is whole, and is never removed: once seen, it must be there.
         if self._follower is None and self._path.exists():
             self._follower = Secondary(self._path, _LAYOUT)
         if self._follower is not None:
@@ -173,10 +174,10 @@ class FollowedDelta:
 
 
 class OwnDelta:
-    """A `DeltaReader` that also writes. Its first write makes it the owner, until it is closed; before that it follows,
-    so that a process which only loads disturbs no owner. Thread-safe.
+    """A `DeltaReader` that also writes. Its first write makes it the owner, until it is closed. Before that it only
+    follows, so that a process that only loads does not disturb the owner. Thread-safe.
 
-    unique: gives a name that nothing else has.
+    unique: returns a name that is used nowhere else.
     """
 
     def __init__(self, directory: Directory, clock: Callable[[], float], unique: Callable[[], str]) -> None:
@@ -187,7 +188,7 @@ class OwnDelta:
         self._lock = threading.Lock()
         self._files: Files | None = None
         self._removed_ms = 0
-        """Since the files were opened, a walk has removed the updates up to this time."""
+        """The time up to which a walk has removed the updates since the files were opened."""
 
     @contextmanager
     def view(self, *, latest: bool = False) -> Iterator[View]:
@@ -200,7 +201,7 @@ class OwnDelta:
                 yield view
 
     def own(self) -> None:
-        """Raises CatalogUnavailableError: another process owns it."""
+        """Becomes the owner. Raises CatalogUnavailableError if another process owns the delta."""
         with self._lock:
             self._owned()
 
@@ -227,7 +228,7 @@ class OwnDelta:
             noted_ms = [view.known_of(each, sources) for each in range(sources)]
             if known_ms > noted_ms[source]:
                 noted_ms[source] = known_ms
-                # If a crash takes it, less is known.
+                # Unsynced: if a crash loses it, only less is known.
                 self._write(self._owned(), _ABOUT, {_known_key(source, sources): known_ms.to_bytes(8, "big")}, UNSYNCED)
             self._note(before, rule.noted(before, known_ms, noted_ms))
 
@@ -237,23 +238,23 @@ class OwnDelta:
             self._note(before, before._replace(floor_ms=max(before.floor_ms, until_ms)))
 
     def raise_floor(self, as_ofs_ms: Callable[[], Sequence[int]]) -> int:
-        """Before a collection. Returns up to when everything that may still be read has all updates. as_ofs_ms: looks
-        at what may.
+        """Raises the floor before a collection. Returns the time up to which every generation that may still be read
+        has all updates. as_ofs_ms: looks up the as_of of these generations.
         """
         with self._lock:
             before = self._noted()
             limit_ms = rule.collectable_ms(as_ofs_ms())
             raised = before._replace(floor_ms=max(before.floor_ms, limit_ms))
             self._note(before, raised)
-            # A load announces itself, and then reads the floor. Either it finds this floor, or it is found here, even
-            # if it has ended since.
+            # A load announces itself first, and then reads the floor. So either it sees this floor, or this second look
+            # finds it, even if it has ended since.
             limit_ms = min(limit_ms, rule.collectable_ms(as_ofs_ms()))
             self._note(raised, raised._replace(floor_ms=max(before.floor_ms, limit_ms)))
             return limit_ms
 
     def remove(self, limit_ms: int) -> int:
-        """Removes the updates up to a time. Returns how many. A walk passes all updates, so there is none if an earlier
-        one went as far: what has come late since is not read, and goes with the next walk.
+        """Removes the updates up to a time, and returns how many. A walk passes all updates, so it is skipped if an
+        earlier one went as far: old updates that came late since then are not read, and the next walk removes them.
         """
         if limit_ms <= self._removed_ms:
             return 0
@@ -279,7 +280,7 @@ class OwnDelta:
         self._followed.close()
 
     def _owned(self) -> Files:
-        """Under the lock, as all that follows."""
+        """The files as their owner; opens them if needed. Called under the lock, as are all methods below."""
         if self._files is None:
             with _failing(self._path):
                 if not self._path.exists():
@@ -290,7 +291,9 @@ class OwnDelta:
         return self._files
 
     def _create(self) -> None:
-        """Elsewhere first: a RocksDB that was being created when its process died cannot be told from a damaged one."""
+        """Creates the delta under another name, and then renames it: a RocksDB whose process died while creating it
+        looks like a damaged one.
+        """
         new = self._directory.announce_delta(self._unique())
         rocksdb_files.open_owner(new, _LAYOUT).close()
         self._directory.finish(new, self._path)
@@ -309,7 +312,7 @@ class OwnDelta:
         with _failing(self._path):
             held: list[Any] = [get(key) for key in keys]
         old = [key for key, value in zip(keys, held, strict=True) if _held(value).time_ms <= limit_ms]
-        # What a crash brings back is not read, and goes with the next collection.
+        # Unsynced: updates that a crash brings back are not read, and the next collection removes them.
         self._write(files, _UPDATES, dict.fromkeys(old), UNSYNCED)
         return len(old)
 
@@ -328,12 +331,12 @@ class OwnDelta:
                 rocksdb_files.write(self._path, files, batch, options)
         except CatalogUnavailableError:
             del batch
-            self._drop()  # RocksDB takes no other write until it is opened again
+            self._drop()  # RocksDB refuses all writes until it is opened again
             raise
 
     def _drop(self) -> None:
         files, self._files = self._files, None
-        self._removed_ms = 0  # what is opened next may have what a crash has brought back
+        self._removed_ms = 0  # the next files may have updates that a crash has brought back
         if files is not None:
             files.close()
 
@@ -353,7 +356,7 @@ def _held(value: bytes) -> Held:
 
 @contextmanager
 def _failing(path: Path) -> Iterator[None]:
-    """Whatever rocksdict says: it raises bare `Exception` for everything."""
+    """Turns all errors into the port's: rocksdict raises bare `Exception` for everything."""
     try:
         yield
     except CatalogUnavailableError:

@@ -1,13 +1,14 @@
 """The names in a catalog's directory.
 
     gen-<as_of>-<hash>/             a generation
-    gen-<as_of>-<unique>.new/       one that is being loaded, or was when its process died
+    gen-<as_of>-<unique>.new/       one that is being loaded, or whose load died
     gen-<as_of>-<hash>.gone/        one that is being removed
     delta/, delta-<unique>.new/     the delta; one that is being created
     CURRENT                         JSON: which generation fetches read
     BUILDING                        locked while somebody builds, and then JSON: who, and since when
 
-A file or directory gets its final name last, and loses it first. So one whose name has no ending is whole.
+A file or directory gets its final name after everything else, and loses it before anything else. So each one whose name
+has no ending is whole.
 """
 
 import fcntl
@@ -38,8 +39,8 @@ _BUILDER_BYTES_MAX: Final = 4_096
 
 
 class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The content of CURRENT. generation: the one that fetches read. rollbacks: as of the port. noted: the
-    trail, as `rule.extended` says; of those some may be removed.
+    """The content of CURRENT. generation: the one that fetches read. rollbacks: how many there were. noted: the trail
+    as `rule.extended` makes it; some of its generations may be removed.
     """
 
     generation: str
@@ -48,8 +49,8 @@ class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Names(NamedTuple):
-    """One look at a directory. generations: their ids, oldest first. loading: the as_of of each load that is announced.
-    new, gone: the names of directories that are not whole yet, or no more.
+    """The names in a directory at one moment. generations: their ids, oldest first. loading: the as_of of each
+    announced load. new: directories that are not whole yet. gone: directories that are being removed.
     """
 
     generations: list[str]
@@ -59,7 +60,7 @@ class Names(NamedTuple):
 
     @property
     def as_ofs_ms(self) -> list[int]:
-        """Of all that may still be read."""
+        """The as_of of every generation that may still be read, or is being loaded."""
         return [*map(rule.as_of_ms, self.generations), *self.loading]
 
 
@@ -73,8 +74,8 @@ class Directory:
         self.building_file = path / "BUILDING"
 
     def names(self) -> Names:
-        """Of a directory that is missing: none. A few dozen names come in one piece, so a load that ends meanwhile is
-        seen under its old or its new name.
+        """The names; none if the directory is missing. The system lists a few dozen names in one piece, so a load that
+        ends meanwhile is seen under its old or its new name.
         """
         with unavailable(self.path):
             found = [each.name for each in self.path.iterdir()] if self.path.exists() else []
@@ -87,13 +88,13 @@ class Directory:
         )
 
     def generation(self, name: str) -> Path:
-        """Where a generation is. Raises CatalogRefusedError if no generation can have this id."""
+        """The path of a generation. Raises CatalogRefusedError if the id is not valid."""
         if not _ID.fullmatch(name):
             raise CatalogRefusedError(f"{name!r} is no id of a generation: expected <as_of_ms>-<16 hexadecimal digits>")
         return self.path / f"gen-{name}"
 
     def announce(self, as_of_ms: int, unique: str) -> Path:
-        """Makes the place of a load; collections see it."""
+        """Makes the directory of a load, which collections see."""
         path = self.path / f"gen-{as_of_ms}-{unique}{_NEW}"
         with unavailable(path):
             path.mkdir(parents=True)
@@ -105,14 +106,14 @@ class Directory:
         return path
 
     def announce_delta(self, unique: str) -> Path:
-        """Makes the place in which a delta is created."""
+        """Makes the directory in which a delta is created."""
         path = self.path / f"delta-{unique}{_NEW}"
         with unavailable(path):
             path.mkdir(parents=True)
         return path
 
     def finish(self, new: Path, path: Path) -> None:
-        """Gives a whole directory its final name. One that has that name already stays."""
+        """Gives a whole directory its final name. If there is one of that name already, that one stays."""
         with unavailable(path):
             if not path.exists():
                 new.rename(path)
@@ -120,7 +121,7 @@ class Directory:
         discard(new)
 
     def retire(self, path: Path) -> Path:
-        """Takes the name of a directory that is to be removed, at once. Processes that have it open continue."""
+        """Renames a directory that is to be removed, in one step. Processes that have it open can still read it."""
         gone = path.with_name(path.name + _GONE)
         with unavailable(path):
             path.rename(gone)
@@ -131,13 +132,13 @@ class Directory:
     # ----------------------------------------------------------------------------------------------------------------
 
     def current_version(self) -> tuple[int, int, int]:
-        """Changes if CURRENT does. Raises NoGenerationError."""
+        """A version of CURRENT, which changes whenever CURRENT does. Raises NoGenerationError."""
         with self._reading_current():
             status = self.current_file.stat()
         return status.st_ino, status.st_mtime_ns, status.st_size
 
     def pointer(self) -> Pointer:
-        """Raises NoGenerationError, or CatalogUnavailableError if CURRENT cannot be read."""
+        """The content of CURRENT. Raises NoGenerationError, or CatalogUnavailableError if it cannot be read."""
         with self._reading_current():
             text = self.current_file.read_bytes()
         try:
@@ -149,13 +150,13 @@ class Directory:
         return pointer
 
     def use(self, name: str) -> None:
-        """Under `locked`."""
+        """Makes a generation current. Call it under `locked`."""
         try:
             before = self.pointer()
-        except CatalogUnavailableError:  # it is missing or damaged, and is replaced
+        except CatalogUnavailableError:  # CURRENT is missing or damaged, and is replaced
             pointer = Pointer(name, noted=(name,))
         else:
-            # Names that are removed do no harm here, so the directory is read only if no uses were noted.
+            # Removed generations do no harm in the trail, so the directory is read only if no trail was noted.
             trail = before.noted or rule.trail((), self.names().generations, before.generation)
             pointer = Pointer(
                 name, before.rollbacks + rule.rolls_back(before.generation, name), tuple(rule.extended(trail, name))
@@ -176,7 +177,7 @@ class Directory:
 
     @contextmanager
     def building(self, builder: BuiltBy) -> Iterator[None]:
-        """Raises BeingBuiltError. The system frees it if this process dies."""
+        """Locks BUILDING for one builder. Raises BeingBuiltError. The system frees the lock if this process dies."""
         with unavailable(self.building_file):
             self.path.mkdir(parents=True, exist_ok=True)
             file = os.open(self.building_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -194,8 +195,8 @@ class Directory:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Between the look at what is there and the step that follows from it, nothing else becomes current or is
-        removed. Loads and fetches never wait for this.
+        """A lock for a look at the directory and the step that follows from it: meanwhile no other process makes a
+        generation current or removes one. Loads and fetches never wait for it.
         """
         with unavailable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -212,12 +213,12 @@ def _builder_in(text: bytes) -> BuiltBy:
     try:
         return msgspec.json.decode(text, type=BuiltBy)
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        return BuiltBy("another process", 0)  # it has not said so yet
+        return BuiltBy("another process", 0)  # it has not written who it is yet
 
 
 @contextmanager
 def unavailable(path: Path) -> Iterator[None]:
-    """Turns what the system says into the port's error."""
+    """Turns errors of the system into the port's error."""
     try:
         yield
     except OSError as error:
@@ -225,5 +226,5 @@ def unavailable(path: Path) -> Iterator[None]:
 
 
 def discard(path: Path) -> None:
-    """The next collection removes its remains."""
+    """Removes a directory as far as possible. The next collection removes the rest."""
     shutil.rmtree(path, ignore_errors=True)

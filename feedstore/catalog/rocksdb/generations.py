@@ -25,10 +25,10 @@ from feedstore.catalog.rocksdb.directory import unavailable
 
 MIB: Final = 1 << 20
 PART_BYTES: Final = 64 * MIB
-"""How large a file becomes, about."""
+"""About how large a file becomes."""
 
 BLOCK_BYTES: Final = 2_048
-"""How large a block is before it is packed, about."""
+"""About how large a block is before it is packed."""
 
 _ABOUT: Final = "generation.json"
 _LOOK_EVERY_RECORDS: Final = 4_096
@@ -49,11 +49,11 @@ def write(
     clock: Callable[[], float],
     part_bytes: int = PART_BYTES,
 ) -> Checked:
-    """Writes a generation into an empty directory, at constant memory, reads it back, and syncs all of it. Returns what
-    it wrote.
+    """Writes a generation into an empty directory, at constant memory, reads it back, and syncs all of it. Returns the
+    count and hash of what it wrote.
 
-    clock: monotonic seconds. Raises CatalogRefusedError, CatalogUnavailableError (among others, what is read is not
-    what was written), and what `records` raises.
+    clock: monotonic seconds. Raises CatalogRefusedError, CatalogUnavailableError (for example if it does not read what
+    it wrote), and what `records` raises.
     """
     began_s = clock()
     checked = Checked(records)
@@ -79,7 +79,7 @@ def write(
 
 
 def holds(path: Path, written: Checked) -> bool:
-    """Whether a generation has just these records. False: a file of it is damaged or gone."""
+    """Whether a generation has exactly these records. False if one of its files is damaged or gone."""
     try:
         about = describe(path, path.name, [])
         return about.sha256 == written.sha256 and _reads_as(path, written)
@@ -88,7 +88,9 @@ def holds(path: Path, written: Checked) -> bool:
 
 
 def _refuse_differing(path: Path, written: Checked) -> None:
-    """Before it has a name: a wrong record must never be used, and no later check looks at all of them."""
+    """Refuses a generation that does not read as it was written. This is done before it gets its name, because a wrong
+    record must never be used, and no later check reads all records.
+    """
     if not _reads_as(path, written):
         raise CatalogUnavailableError(
             f"{path}: it does not read back as it was written: load again, and look at the disk"
@@ -96,7 +98,9 @@ def _refuse_differing(path: Path, written: Checked) -> None:
 
 
 def _reads_as(path: Path, written: Checked) -> bool:
-    """Reads all of it, not from files that are open already. Raises CatalogUnavailableError."""
+    """Whether a generation reads as it was written. Opens the files again, and reads all of them. Raises
+    CatalogUnavailableError.
+    """
     options = _options()
     with _failing(path):
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
@@ -107,7 +111,7 @@ def _reads_as(path: Path, written: Checked) -> bool:
 
 
 def describe(path: Path, name: str, trail: Sequence[str]) -> Generation:
-    """trail: of the catalog. Raises CatalogUnavailableError."""
+    """Describes a generation. trail: of the catalog. Raises CatalogUnavailableError."""
     file = path / _ABOUT
     try:
         about = msgspec.json.decode(file.read_bytes(), type=_About)
@@ -128,8 +132,8 @@ def describe(path: Path, name: str, trail: Sequence[str]) -> Generation:
 
 
 class Opened:
-    """A generation that is open, for any number of threads. Its files are closed with the last reference to it, and
-    until then they can be read even if they have been removed.
+    """An open generation, for any number of threads. Its files are closed with the last reference to it. Until then
+    they can be read, even if they were removed.
     """
 
     def __init__(self, path: Path, generation: Generation, db: Rdict) -> None:
@@ -138,10 +142,10 @@ class Opened:
         self._db = db
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Raises CatalogUnavailableError: a file is damaged."""
+        """The records of some keys. Raises CatalogUnavailableError if a file is damaged."""
         get: Callable[[bytes], Any] = self._db.get
         try:
-            # A list of keys in one call takes as long as one call for each.
+            # One call with a list of keys would take as long as one call for each.
             return [get(key) for key in keys]
         except Exception as error:
             raise CatalogUnavailableError(f"{self._path}: {error}") from error
@@ -149,8 +153,8 @@ class Opened:
 
 _opening = threading.Lock()
 _open: weakref.WeakValueDictionary[tuple[Path, int], Opened] = weakref.WeakValueDictionary()
-"""The generations that this process has open, by the paths and numbers of their directories. A directory never changes;
-one that is damaged is replaced by another one of its name.
+"""The generations that this process has open, by the path and the inode of their directories. A directory never
+changes; a damaged one is replaced by another one of the same name.
 """
 
 
@@ -171,10 +175,10 @@ def opened(path: Path, name: str) -> Opened:
 
 def _opened(path: Path, name: str) -> Opened:
     generation = describe(path, name, [])
-    if not (path / "CURRENT").exists():  # RocksDB would say so without a name
+    if not (path / "CURRENT").exists():  # the error of RocksDB would not name it
         raise CatalogUnavailableError(f"{path}: damaged: CURRENT is missing")
     with _failing(path):
-        # Without its name, the default column family gets settings of its own.
+        # Unless it is named, the default column family gets other settings.
         options = _options()
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
         files = db.live_files()
@@ -209,7 +213,7 @@ def _write_parts(path: Path, records: Iterable[tuple[bytes, bytes]], part_bytes:
 
 @contextmanager
 def _failing(path: Path) -> Iterator[None]:
-    """Whatever rocksdict says: it raises bare `Exception` for everything."""
+    """Turns all errors into the port's: rocksdict raises bare `Exception` for everything."""
     try:
         yield
     except Exception as error:
@@ -217,8 +221,8 @@ def _failing(path: Path) -> Iterator[None]:
 
 
 def _options() -> Options:
-    """Small packed blocks: a look-up unpacks one and takes one key of it. Files are mapped, and nothing that is
-    unpacked is kept (decision 66). No bloom filter: nearly all keys that are asked for are there.
+    """Options for small packed blocks: a look-up unpacks one block for one key. Files are mapped, and unpacked blocks
+    are not kept (decision 66). There is no bloom filter, because nearly all keys that are asked for exist.
     """
     blocks = BlockBasedOptions()
     blocks.set_block_size(BLOCK_BYTES)
@@ -230,6 +234,6 @@ def _options() -> Options:
     options.set_block_based_table_factory(blocks)
     options.set_compression_type(DBCompressionType.lz4())
     options.set_allow_mmap_reads(is_enabled=True)
-    options.set_max_open_files(-1)  # all of them from the start: a collection may remove the directory
+    options.set_max_open_files(-1)  # all files are opened at the start, because a collection may remove the directory
     options.set_keep_log_file_num(1)
     return options

@@ -17,7 +17,7 @@ from feedstore.catalog.rocksdb.generations import Opened
 _log = structlog.get_logger()
 
 LOOK_EVERY_S: Final = 1.0
-"""How long a swap may go unseen."""
+"""The longest time that a swap may go unnoticed."""
 
 _ATTEMPTS_MAX = 10
 
@@ -35,14 +35,14 @@ class Current:
         self._looked_s = 0.0
 
     def get(self) -> Opened:
-        """As it was a second ago at most."""
+        """The current generation, as of at most a second ago."""
         found = self._opened
         if found is not None and 0 <= self._clock() - self._looked_s < LOOK_EVERY_S:
             return found
         return self.look()
 
     def look(self) -> Opened:
-        """As it is now."""
+        """The current generation, as of now."""
         with self._lock:
             looked_s = self._clock()
             try:
@@ -57,7 +57,7 @@ class Current:
             return self._opened
 
     def rollbacks(self) -> int:
-        """As of the port: it looks, so that `get` says nothing older."""
+        """How many rollbacks there were. This looks at CURRENT, so that a later `get` is not older than the number."""
         try:
             self.look()
         except NoGenerationError:
@@ -65,7 +65,7 @@ class Current:
         return self._rollbacks
 
     def open(self, name: str) -> Opened:
-        """Any generation. Raises CatalogUnavailableError."""
+        """Opens any generation. Raises CatalogUnavailableError."""
         return generations.opened(self._directory.generation(name), name)
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Current:
             try:
                 return self.open(pointer.generation), version, pointer.rollbacks
             except CatalogUnavailableError as error:
-                # It may have been replaced and collected since its name was read.
+                # The generation may have been replaced and collected since its name was read.
                 if attempts_left == 0 or version == self._directory.current_version():
                     raise CatalogUnavailableError(
                         f"{self._directory.current_file} names {pointer.generation}: {error}"
@@ -88,24 +88,25 @@ class Current:
 
 
 class Reading:
-    """The reads of readers and of the store. delta: closed with it."""
+    """The reads that the reader and the store share. delta: closed with it."""
 
     def __init__(self, directory: Directory, delta: DeltaReader, clock: Callable[[], float]) -> None:
         self._current = Current(directory, clock)
         self._directory = directory
         self._delta = delta
         self._damaged: set[str] = set()
-        """Generations of which that has been logged: a report looks every second."""
+        """Damaged generations that were logged already: a report looks every second."""
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
-        """The order of the steps matters, because a swap, an update and a collection may come between any two.
+        """Fetches records in four steps. Their order matters, because a swap, an update and a collection may come
+        between any two.
 
-        1. The generation, held to the end: its files stay readable if it is collected meanwhile.
-        2. `known`, before the updates: one that is entered later is not promised, whether step 3 sees it or not.
-        3. The updates.
-        4. The floor, after them: a collection raises the floor before it takes the first update. If one was taken that
-           this generation needs, the floor is above its as_of by now. Then it is current no more, and all is done over
-           with the one that is; or there was a gap, and nothing is known after its as_of.
+        1. Take the generation, and hold it to the end: its files stay readable if it is collected meanwhile.
+        2. Read `known`, before the updates: one that is entered later is not promised, whether step 3 sees it or not.
+        3. Read the updates.
+        4. Read the floor, after them: a collection raises the floor before it removes the first update. If an update
+           was removed that this generation needs, the floor is now above its as_of. Then either another generation is
+           current, and the steps are repeated with that one; or there was a gap, and nothing is known after its as_of.
         """
         checks.check_keys(keys)
         opened = self._current.get()
@@ -152,12 +153,12 @@ class Reading:
         return self._trail(self._directory.names().generations)
 
     def _trail(self, names: Sequence[str]) -> list[str]:
-        """As of the port. names: of the generations that there are."""
+        """The trail, without damaged generations except the current one. names: of all generations that exist."""
         noted = self._noted(names)
         return [each for each in noted if each == noted[-1] or self._described(each, noted) is not None]
 
     def _noted(self, names: Sequence[str]) -> list[str]:
-        """The trail with those that are damaged: their files are not read."""
+        """The trail including damaged generations: no files of generations are read."""
         try:
             pointer = self._directory.pointer()
         except NoGenerationError:
@@ -165,7 +166,9 @@ class Reading:
         return rule.trail(pointer.noted, names, pointer.generation)
 
     def _described(self, name: str, trail: Sequence[str]) -> Generation | None:
-        """None: it was collected since, or it is damaged and not in use. Raises CatalogUnavailableError."""
+        """Describes a generation; None if it was collected meanwhile, or is damaged and not in use. Raises
+        CatalogUnavailableError.
+        """
         path = self._directory.generation(name)
         try:
             return generations.describe(path, name, trail)
@@ -174,7 +177,7 @@ class Reading:
                 return None
             if name in trail[-1:]:
                 raise CatalogUnavailableError(f"{error}: roll back, or use another generation") from error
-            # Without it, all others can be used, built and collected as before.
+            # A damaged one is skipped, so that all others can be used, built and collected as before.
             if name not in self._damaged:
                 self._damaged.add(name)
                 _log.warning("catalog.damaged", generation=name, error=str(error))

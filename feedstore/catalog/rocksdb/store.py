@@ -20,11 +20,11 @@ DAY_MS: Final = 86_400_000
 
 
 class RocksCatalogStore(Reading):
-    """A `CatalogStore`. Any process may have one, to load and to use; the first that updates, notes or collects owns
-    the delta until it is closed, and others are told so.
+    """A `CatalogStore`. Any process may have one, to load and to use. The first one that updates, notes or collects
+    owns the delta until it is closed; others that try get an error.
 
     path: the catalog's directory; made if it is missing. clock: monotonic seconds. wall_ms: by the clock of the files,
-    ms since 1970. unique: gives hexadecimal digits that nothing else has.
+    ms since 1970. unique: returns hexadecimal digits that are used nowhere else.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class RocksCatalogStore(Reading):
         checks.check_time(as_of_ms)
         new = self._directory.announce(as_of_ms, self._unique())
         try:
-            # After it is announced: a collection raises the floor and then looks for loads.
+            # The floor is read after the load is announced: a collection raises the floor and then looks for loads.
             with self._delta.view(latest=True) as view:
                 floor_ms = view.floor_ms()
             checks.check_floor(floor_ms, as_of_ms)
@@ -86,22 +86,22 @@ class RocksCatalogStore(Reading):
     def use(self, generation: str) -> None:
         with self._directory.locked():
             self._refuse_missing(generation)
-            self._current.open(generation)  # one that cannot be opened would end all fetches
+            self._current.open(generation)  # if it cannot be opened, all fetches would fail
             self._directory.use(generation)
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)
         self._delta.own()
-        # One that becomes current after the look would be removed.
+        # Without the lock, a generation that becomes current after the look could be removed.
         with self._directory.locked():
             names = self._directory.names()
             kept = rule.kept(names.generations, keep, self._trail(names.generations))
             removed = [name for name in names.generations if name not in kept]
-            for path in names.gone:  # of a collection that died
+            for path in names.gone:  # remains of a collection that died
                 discard(path)
             for path in [*map(self._directory.generation, removed), *filter(self._is_left, names.new)]:
                 self._directory.retire(path)
-            # They lose their names before the floor rises: a generation that has a name has all its updates.
+            # Generations lose their names before the floor rises: one that has a name has all its updates.
             limit_ms = self._delta.raise_floor(lambda: self._directory.names().as_ofs_ms)
         entries = self._delta.remove(limit_ms)
         for path in self._directory.names().gone:
