@@ -27,8 +27,8 @@ the long run failing attempts take an eighth of the time."""
 
 class Share:
     """How long attempts rest if they fail while other work gets done: in the long run they take an eighth of the time.
-    They never rest longer than they have been failing beside other work so far, so that the end of a short outage is
-    noticed soon.
+    A rest is never longer than the time for which they have failed while other work got done, so that the end of a
+    short outage is noticed soon.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
 """Turns: a message does not wait behind the many messages of another user.
 
-The first messages of a sender are tried as they come. If one poll brings more of one sender, the rest wait here, and so
-do later messages of that sender until all of these are taken. Waiting messages are taken between the polls, in small
-portions, senders in turn.
+The first messages of a sender are tried as they come. If one poll brings more of one sender, the rest wait here. While
+they do, later messages of that sender wait too. Waiting messages are taken between the polls, in small portions,
+senders in turn.
 """
 
 from collections import Counter, OrderedDict, deque
