@@ -13,7 +13,7 @@ Ms = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defaults=True):
     """Everything that committed before `settled_ms` precedes this message in its partition (rule 10).
 
-    source: the partition of the first topic that it came through. sources: how many partitions that topic has.
+    source: the partition of the first topic that it came through, of `sources` partitions.
     partitions: how many partitions of the second topic it was published to. None on the first topic, and on the second
         if it comes from an earlier program.
     """
