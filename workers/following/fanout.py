@@ -67,9 +67,8 @@ class Fanout:
         by_pin = {action.pin.pin: action for action in actions}
         visit = self._visit([action.pin for action in actions], within, cells)
         for followers in visit.pages(tombstones=False):
-            # Checked after the followers were read and before anything is published: a later deletion finds the pins in
-            # the feeds of these followers (rule 7). Nothing is left to do after the publishing, so a handler may die
-            # there.
+            # Checked after the followers were read and before anything is published: a deletion from now on finds these
+            # followers by their edges (rule 7). Nothing is left to do after the publishing, so a handler may die there.
             deleted = self._follows.deletions([pin.pin for pin, _ in followers])
             # If both edges are active, both put the pin, and the later timestamp is the visible one (rule 5).
             self._publish(
