@@ -23,8 +23,8 @@ _LINE_BYTES_MAX: Final = 8 * (MAX_KEY_BYTES + MAX_RECORD_BYTES)
 _COLUMNS: Final = ("key", "record")
 _ROWS_AT_ONCE: Final = 1_024
 _ROWS_BYTES: Final = 2**20
-"""At most _ROWS rows, of about _ROWS_BYTES bytes, are unpacked at once: a record may have 64 KiB, and a row that must
-be refused far more.
+"""At most _ROWS_AT_ONCE rows, of about _ROWS_BYTES bytes, are unpacked at once: a record may have 64 KiB, and a row
+that must be refused far more.
 """
 _BATCH_BYTES: Final = 2 * 2**20
 """About this many bytes of a file of updates are posted at once."""

@@ -211,7 +211,7 @@ class Listener(Generic[Body]):
                     continue
                 if isinstance(body, Tick):
                     if not known.had(body):
-                        continue  # a tick for which there is nothing to enter
+                        continue  # a tick of partitions that do not exist
                     ticks.append(body)
                 self._hears.hear(message.partition, body)
         now_s = self._clock()

@@ -84,8 +84,7 @@ class Updater(Generic[Body]):
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is; other members of the group hear the ticks of other partitions. A tick that
         is ahead of the source's time is ignored: it is from before a clock was set back. So is a tick of partitions
-        that do not
-        exist. Raises CatalogUnavailableError: note all again.
+        that do not exist. Raises CatalogUnavailableError: note all again.
         """
         now_ms = self._now()
         latest: dict[tuple[int, int], int] = {}
