@@ -31,7 +31,7 @@ class OtherPartitionsError(Exception):
 class Reindexed(NamedTuple):
     """What was done. again: how many actions are relayed again. gone: clusters that were removed, because the outbox no
     longer has all that they lack; they must be created again. unindexed_before_ms: actions that were recorded before
-    this time and were not yet expanded may be in no index; None if all actions are indexed.
+    this time, and had not been expanded, are in no index any more; None if all actions are in one.
     """
 
     again: int

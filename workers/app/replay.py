@@ -251,7 +251,7 @@ def _batches(
 def _requests(
     lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]
 ) -> tuple[Sequence[int], Sequence[Request | Move]]:
-    """The requests of lines, with their numbers. All lines are decoded at once; only if one is bad, each by itself."""
+    """The requests of lines, with their numbers. Only if a line is bad, each line is tried by itself."""
     try:
         return range(first, first + len(lines)), [_decode(line).request() for line in lines]
     except (msgspec.MsgspecError, InvalidValueError, UnicodeDecodeError, RecursionError):
