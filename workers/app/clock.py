@@ -24,8 +24,8 @@ class Set(NamedTuple):
 
 
 def set_clock(config: Config) -> Set:
-    """Makes this process's clock that of the home, and brings back what is ahead of it. The caller holds the home;
-    on servers no relay, expander or writer runs.
+    """Makes this process's clock that of the home, and brings back what is ahead of it. The caller holds the home; on
+    servers no relay, expander or writer runs.
 
     If it is interrupted at any step, some shards or clusters are still ahead: do it again.
 

@@ -1,7 +1,7 @@
 """Rebuilds feeds from the follow store by refills. A cluster that has lost data is rebuilt from nothing.
 
-A refill only adds. That is enough for a cluster that has had every delivery; one that is gone, or that lost
-deliveries, may also lack markers, and is then created again.
+A refill only adds. That is enough for a cluster that has had every delivery; one that is gone, or that lost deliveries,
+may also lack markers, and is then created again.
 """
 
 import math

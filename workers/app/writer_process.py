@@ -1,8 +1,7 @@
 """Runs a cluster's writer in a process of its own.
 
-One interpreter runs one thread at a time: writers and an expander in one process take turns, and the whole
-is as slow as one core. In separate processes they share only files, and if one is killed, the other clusters are
-unaffected.
+One interpreter runs one thread at a time: writers and an expander in one process take turns, and the whole is as slow
+as one core. In separate processes they share only files, and if one is killed, the other clusters are unaffected.
 
 The processes are forked before their worker has opened anything or has a second thread. They share the memory of all
 that was imported by then, and take no time to start.

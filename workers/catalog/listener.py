@@ -189,12 +189,11 @@ class Listener(Generic[Body]):
         not.
 
         Each missed action had committed by now. So a store that reads the source from now on has it. A delta that has
-        met a later tick has it, because it has met all that was published before that tick. A
-        generation whose batch began later has it, because that batch reads all that has committed. Both date what they
-        know by the source's clock. So the catalog is told a time that the source's clock has not reached yet: a store
-        that knows everything up to then was read later than now. The follow store may be away, and need not be asked:
-        this process's clock will do, plus as much as the two clocks may be apart. If they are further apart, ticks show
-        it.
+        met a later tick has it, because it has met all that was published before that tick. A generation whose batch
+        began later has it, because that batch reads all that has committed. Both date what they know by the source's
+        clock. So the catalog is told a time that the source's clock has not reached yet: a store that knows everything
+        up to then was read later than now. The follow store may be away, and need not be asked: this process's clock
+        will do, plus as much as the two clocks may be apart. If they are further apart, ticks show it.
         """
         self._began_s = self._ticked_s = self._clock()
         self._began_ms = self._clock_ms()

@@ -1,7 +1,7 @@
 """Parking moves deliveries that a cluster cannot take now to feed.retries, out of the way of those that it can.
 
-A delivery is parked in this order: a copy is in the topic; the cluster has noted it, so that the watermark waits
-for it; only then its message counts as done. It lands in this order: its cells, and all that follows from them, are
+A delivery is parked in this order: a copy is in the topic; the cluster has noted it, so that the watermark waits for
+it; only then its message counts as done. It lands in this order: its cells, and all that follows from them, are
 durable; then the note is lifted; only then the copy counts as done. So every note has a copy that will lift it, and a
 step that is repeated writes the same cells.
 """

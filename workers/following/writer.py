@@ -23,8 +23,7 @@ from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import Queue
 
 _CELLS_AT_ONCE = 10_000
-"""The most cells of a batch: large enough to share a sync to disk, small enough for memory and for a
-retry."""
+"""The most cells of a batch: large enough to share a sync to disk, small enough for memory and for a retry."""
 _FANOUTS_MAX = 1_000
 """At most this many large fanouts are timed at once; further ones are not counted."""
 
@@ -191,9 +190,8 @@ class Writer:
 
     def _read_rows(self, actions: Iterable[RecordedAction]) -> None:
         """Removes from each follower's row all other entries that an unfollowed followee covers and no active edge does
-        (rule
-        6): entries so old that the expander's lists do not reach them. A row is read once for all unfollows of its
-        user.
+        (rule 6): entries so old that the expander's lists do not reach them. A row is read once for all unfollows of
+        its user.
         """
         by_follower: defaultdict[int, Covering] = defaultdict(Covering)
         for action in actions:

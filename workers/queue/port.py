@@ -58,8 +58,8 @@ def single(decode: Callable[[bytes], Body]) -> Callable[[bytes], tuple[Body]]:
 
 
 class MalformedError(ValueError):
-    """The bytes are no message that this version can read. `reason` is a stable word for the dead letters:
-    `oversized`, `not_json`, `unknown_version`, `malformed`.
+    """The bytes are no message that this version can read. `reason` is a stable word for the dead letters: `oversized`,
+    `not_json`, `unknown_version`, `malformed`.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -90,8 +90,8 @@ class MessageRefusedError(QueueError, NeverError):
 
 
 class PositionLostError(QueueError):
-    """Messages that this group has not read are gone (retention dropped them). Never skip: stop, rebuild, then
-    `reset`. The message names topic, partition and group.
+    """Messages that this group has not read are gone (retention dropped them). Never skip: stop, rebuild, then `reset`.
+    The message names topic, partition and group.
 
     Raised by a tail: messages that it has not read are gone, and it reads no more. What they said must be learned
     elsewhere, after a new tail has begun.

@@ -85,8 +85,8 @@ class KafkaConsumer:
             raise
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls. It takes
-        up to JOIN_S longer while the group assigns its partitions.
+        """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls. It takes up
+        to JOIN_S longer while the group assigns its partitions.
         """
         check_limit(limit)
         deadline = time.monotonic() + timeout_s
@@ -185,9 +185,9 @@ class KafkaConsumer:
             )
             state = self._client.group_metadata().state
             if state == MemberState.REBALANCING:
-                # A leader that joined because partitions were added does not join again by itself (seen in
-                # kafka-python 3.0.12): it would read what it had, send no heartbeats, and be evicted without noticing.
-                # While a join is under way this call changes nothing.
+                # A leader that joined because partitions were added does not join again by itself (seen in kafka-python
+                # 3.0.12): it would read what it had, send no heartbeats, and be evicted without noticing. While a join
+                # is under way this call changes nothing.
                 self._client._coordinator.request_rejoin()  # noqa: SLF001 - the client has no other way to ask for it
             if fetched or state == MemberState.STABLE or time.monotonic() > deadline or self._queue_closed():
                 return fetched

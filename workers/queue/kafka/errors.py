@@ -24,8 +24,8 @@ REBALANCED = (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-"""A commit came too late or too early, because the group is rebalancing. Nothing is lost: what
-was not committed comes again, to this member or to another.
+"""A commit came too late or too early, because the group is rebalancing. Nothing is lost: what was not committed comes
+again, to this member or to another.
 """
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)

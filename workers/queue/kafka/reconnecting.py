@@ -1,5 +1,5 @@
-"""Clients of kafka-python that wait while a broker does not answer, instead of asking again and again, and that
-close what they had opened.
+"""Clients of kafka-python that wait while a broker does not answer, instead of asking again and again, and that close
+what they had opened.
 """
 
 import socket
