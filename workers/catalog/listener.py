@@ -66,7 +66,9 @@ class Hears(Generic[Body]):
         self._promised: dict[int, int] = {}
 
     def heard_from(self, after_ms: int) -> None:
-        """As `Catalog.heard_from`."""
+        """Notes for each catalog that from now on every update is entered. after_ms: by the source's clock; a store
+        that knows everything up to then has every update that may have been missed.
+        """
         # Earlier ticks may have been missed, but no answer that knew of them is held as one that the stream keeps
         # fresh.
         self._promised.clear()
@@ -87,7 +89,9 @@ class Hears(Generic[Body]):
                 catalog.entered_late(update, self._clock_ms() + APART_MS)
 
     def note_known(self, known_ms: int) -> None:
-        """As `Catalog.note_known`."""
+        """Notes for each catalog that every update up to this time has been entered, if it was not missed before
+        `heard_from`.
+        """
         for catalog in self._catalogs:
             catalog.note_known(known_ms)
 

@@ -37,9 +37,9 @@ SAME_MS: Final = 5_000
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """The state of a cluster. watermark_ms: None if it is unknown. error: why the cluster does
-    not answer, or what it lost. kept_back_by: the group that its watermark waits for. holds: how many notes of each
-    kind keep it back. parked_ms: how long ago the oldest parked action committed.
+    """The state of a cluster. watermark_ms: None if it is unknown. error: why the cluster does not answer, or what it
+    lost. kept_back_by: the group that its watermark waits for. holds: how many notes of each kind keep it back.
+    parked_ms: how long ago the oldest parked action committed.
     """
 
     watermark_ms: int | None
@@ -64,11 +64,10 @@ class Disk:
 class Condition:
     """The condition of a home. worker: the process that holds the home (0: unknown); None if there is none. stopped:
     why it has stopped by itself. has_worker: whether a process may be working; on servers `members` says more. groups:
-    what each group has
-    left to do. members: how many processes read for a group, if the queue knows. done: how many messages each group is
-    done with. waits_ms: how long ago the oldest action committed that is not relayed. clocks: by how much the clocks of
-    shards are ahead. own_off_ms: how far this machine's clock is ahead of the home's time, if that is too far. off:
-    processes whose clocks are off.
+    what each group has left to do. members: how many processes read for a group, if the queue knows. done: how many
+    messages each group is done with. waits_ms: how long ago the oldest action committed that is not relayed. clocks: by
+    how much the clocks of shards are ahead. own_off_ms: how far this machine's clock is ahead of the home's time, if
+    that is too far. off: processes whose clocks are off.
     """
 
     worker: int | None
@@ -149,8 +148,8 @@ def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: f
 
 
 def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
-    """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. No action
-    that commits there is older than such a clock: the clock was wrong once, and times continue from it.
+    """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. No action that
+    commits there is older than such a clock: the clock was wrong once, and times continue from it.
     """
     ahead = {shard: ahead_ms(ports, shard) for shard in range(ports.follows.shards())}
     return {shard: ms for shard, ms in ahead.items() if ms > APART_MAX_MS}

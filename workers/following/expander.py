@@ -272,8 +272,8 @@ class Expander:
             return
         allowed = cells_left = 0 if self._window is not None and self._window.is_full() else self._cells
         for task in tasks:
-            # At least one page of followers is done, so there may be only as many actions as give a page no more cells
-            # than are left.
+            # At least one page of followers is done for each action. So only as many actions are taken as fit into the
+            # cells that are left.
             most = max(1, cells_left // self._limits.chunk) if cells_left > 0 else 0
             now, later = range(len(task.actions))[:most], range(len(task.actions))[most:]
             if later:
@@ -353,8 +353,8 @@ class Expander:
             self._queue.publish(DELIVERIES, values, partition)
 
     def _redate(self, late: Sequence[Task]) -> None:
-        """Records actions that waited too long again, with a new time. They come through the outbox and for every
-        cluster, because the follow store now says something else of them. A crash here makes repetitions at worst.
+        """Records actions again that have waited too long, with a new time. They come through the outbox and for every
+        cluster, because what the follow store says of them has changed. A crash here makes repetitions at worst.
         """
         if not late:
             return

@@ -27,7 +27,7 @@ _SHARES: Final = 10
 """Each followee of a whole fanout gets at least CELLS divided by this. Nearly all fanouts are smaller than that."""
 _WIDER: Final = 64
 _RANGES: Final = 64
-"""The rest of a whole fanout is divided into ranges, each _WIDER times as wide as the one before. The rest of a range
+"""The rest of a whole fanout is divided into ranges, each _WIDER times as wide as the one before; the rest of a range
 is divided into _RANGES ranges at most.
 """
 

@@ -33,8 +33,8 @@ PACK_CELLS: Final = 10_000
 """The most cells in one pack."""
 ACTIONS_A_MESSAGE: Final = follows.ROW_ACTIONS
 ACTIONS_BYTES: Final = follows.ROW_BYTES
-"""A message of many actions has at most so many, and about so many bytes: a row of an outbox fits in it, two of them in
-a poll.
+"""A message of many actions has at most ACTIONS_A_MESSAGE of them, and about ACTIONS_BYTES bytes: a row of an outbox
+fits in it, and two such messages fit in a poll.
 """
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -84,13 +84,13 @@ class RangeTask(msgspec.Struct, frozen=True, tag_field="v", tag=RANGE_VERSION, o
                 raise InvalidValueError("range.followee", str(self.range.followee), "the owner and board of each pin")
 
     def only(self, numbers: Sequence[int]) -> "RangeTask":
-        """The same for some of its actions, counted from 0."""
+        """This task for only some of its actions, counted from 0."""
         contexts = dict(self.traces)
         traces = [(new, contexts[old]) for new, old in enumerate(numbers) if old in contexts]
         return replace(self, actions=[self.actions[number] for number in numbers], traces=traces)
 
     def halves(self) -> "tuple[RangeTask, RangeTask] | None":
-        """Two that together do the same; None if there is one action."""
+        """Divides the task into two that together do the same; None if it has only one action."""
         middle = len(self.actions) // 2
         if not middle:
             return None

@@ -60,7 +60,7 @@ class Finding(NamedTuple):
 
 class UserRange(NamedTuple):
     """The users with ids from one to another, both included. If that is a single user, their row is read without a
-    scan, and entries of theirs in displaced rows are not found.
+    scan; entries of theirs in displaced rows are only found with those of others.
     """
 
     first: int

@@ -67,7 +67,7 @@ class Writer:
         self._late_before_ms = 0
 
     def late_before_ms(self) -> int:
-        """The time before which a delivery was read if it was late at the last call of `write`."""
+        """A time: at the last call of `write`, deliveries that were read before it were late."""
         return self._late_before_ms
 
     def write(self, messages: Sequence[Delivery | Hold | Pack]) -> None:

@@ -137,7 +137,7 @@ class Relay(Generic[Rows]):
                 _log.error("message.dead", reason="oversized", shard=self._shard, detail=detail)
 
     def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""
+        """Nothing to release: the ports belong to others."""
 
 
 class Ticker:
@@ -203,4 +203,4 @@ class Ticker:
         return settled_ms
 
     def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""
+        """Nothing to release: the ports belong to others."""

@@ -51,7 +51,7 @@ class Share:
         return 0.0 if self._since_s is None else min(RETRY_REST * (now_s - began_s), now_s - self._since_s)
 
     def ended(self) -> None:
-        """What failed works again."""
+        """Notes that what failed works again."""
         self._since_s = self._failed_s = None
 
 
@@ -75,7 +75,7 @@ class RetryPace:
         self.width = 1
 
     def answered(self) -> None:
-        """What failed works again."""
+        """Notes that what failed works again."""
         self._share.ended()
 
     def succeeded(self) -> None:
@@ -134,9 +134,7 @@ DEFAULT: Final = RetryPolicy()
 
 
 class Rest:
-    """The rests that a loop takes from something that fails, each longer than the one before. clock: monotonic
-    seconds.
-    """
+    """The rests that a loop takes from something that fails again and again. clock: monotonic seconds."""
 
     def __init__(
         self, clock: Callable[[], float], policy: RetryPolicy = DEFAULT, rng: random.Random | None = None
@@ -148,7 +146,9 @@ class Rest:
         self._until_s: float | None = None
 
     def failed(self, *, least_s: float = 0.0) -> float:
-        """Begins a rest, of a longer range each time and no shorter than `least_s`; returns its length in seconds."""
+        """Begins a rest; its greatest length grows each time, and it is no shorter than `least_s`. Returns its length
+        in seconds.
+        """
         self._failures += 1
         wait_s = max(least_s, self._policy.wait_s(self._failures, self._rng))
         self._until_s = self._clock() + wait_s

@@ -17,7 +17,7 @@ _log = structlog.get_logger()
 
 
 _ASK_S = 0.05
-"""How often a worker asks whether it may end. It is no more often because asking reads the stores."""
+"""How often a worker asks whether it may end. Not more often, because asking reads the stores."""
 AGAIN_S: Final = 60.0
 """After a failed round an `Every` tries again within this time."""
 

@@ -295,8 +295,7 @@ class Queue(Protocol):
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns
         how many messages come again. It is for effects that were lost after they were committed. If the message at a
-        position
-        is gone, the group still moves there and its position is lost: its consumers raise PositionLostError.
+        position is gone, the group still moves there and its position is lost: its consumers raise PositionLostError.
 
         Raises:
             ValueError: the topic has no such partition; nothing was moved.

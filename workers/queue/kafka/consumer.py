@@ -130,14 +130,14 @@ class KafkaConsumer:
             self._client.close(autocommit=False, timeout_ms=CLOSE_S * 1_000)
 
     def gained(self, partitions: Iterable[int]) -> None:
-        """For the listener, inside a call of the client."""
+        """Adds partitions. The listener calls it, inside a call of the client."""
         partitions = sorted(partitions)
         self._forget(partitions)
         self._positions.gained(partitions)
         _log.info("partitions.gained", topic=self._topic, group=self._group, partitions=partitions)
 
     def gave_up(self, partitions: Iterable[int]) -> None:
-        """For the listener, inside a call of the client."""
+        """Removes partitions. The listener calls it, inside a call of the client."""
         partitions = sorted(partitions)
         self._forget(partitions)
         self._positions.gave_up(partitions)

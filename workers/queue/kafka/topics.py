@@ -52,8 +52,7 @@ class TopicDefinition:
 
 
 class TopicDifference(NamedTuple):
-    """A difference between a topic and its definition. what: `missing`, `partitions`, `replication` or the name of a
-        setting.
+    """How a topic differs from its definition. what: `missing`, `partitions`, `replication` or a setting's name.
     fixable: whether `apply` mends it; if not, the operator of the brokers must. is_unsafe: whether acknowledged
         messages could be lost, or be gone before a group has read them.
     """
