@@ -57,7 +57,7 @@ def _put(named: str, home: Path) -> _Put:
 
 
 def shown(text: str) -> str:
-    """Makes a text safe for a terminal: an escape sequence could change its title, overwrite lines, or type. Such
+    """Makes a text safe for a terminal: an escape sequence could change its title, overwrite lines, or type input. Such
     characters become readable escapes, as Python writes them.
     """
     return _UNSHOWN.sub(_escaped, text)

@@ -767,7 +767,7 @@ class Stage(Generic[Body]):
             for outage in self._outages
             if outage.slots is not None
             and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
-            # The messages that the next step may probe with stay: without any, no probe would find that the outage is
+            # Messages that the next step may use for a probe stay: without any, no probe would find that the outage is
             # over.
             and not outage.due_s <= now_s >= self._pace.rests_until_s
         ]

@@ -54,7 +54,7 @@ class KnownPartitions:
 
 class Settled:
     """The settled time by all ticks that one reader has met, in all partitions of the first topic. After a gap the
-    reader must begin with a new one.
+    reader must begin with a new object.
     """
 
     def __init__(self) -> None:

@@ -392,7 +392,7 @@ def lost_of(queue: Queue, topic: Topic[object], group: str) -> int:
     positions = queue.positions(topic, group)
     ends = queue.ends(topic)
     return sum(
-        # If the position is behind the end, a broker lost messages, or the topic was created again.
+        # If the position is past the end, a broker lost messages, or the topic was created again.
         max(0, earliest.get(partition, position) - position, position - ends[partition])
         for partition, position in positions.items()
     )

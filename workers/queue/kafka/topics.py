@@ -109,7 +109,7 @@ def definitions(
 
 
 def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
-    """Every difference of topics and brokers from what they must be.
+    """Every way in which topics and brokers differ from what they must be; empty if workers may start.
 
     A retention counts as a difference only if rule 8 forbids it: a longer one does not.
 
