@@ -1,1 +1,1 @@
-"""The only place that knows all: homes, and how the configuration becomes ports and workers."""
+"""Homes, and how the configuration becomes ports and workers: the only package that knows all others."""

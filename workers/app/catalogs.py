@@ -1,4 +1,6 @@
-"""The loops that keep catalogs fresh: of the worker that writes a cluster, and a listener of each web process."""
+"""The loops that keep catalogs fresh: those of the worker that writes a cluster, and the listener of each web
+process.
+"""
 
 import random
 import subprocess
@@ -38,24 +40,24 @@ _log = structlog.get_logger()
 
 COLLECT_EVERY_S: Final = 60.0
 LOOK_EVERY_S: Final = 1.0
-"""How often it is looked whether a build is due, or has ended."""
+"""How often the builder checks whether a build is due, or has ended."""
 
 SPREAD: Final = 0.02
-"""A build begins up to this part of its interval later than it is due, at random: of several workers that write a
-cluster, all but one see what that one has built.
+"""A build begins after it is due by a random part of its interval, up to this share: if several workers write a
+cluster, one builds, and the others see what it has built.
 """
 
 _AGAIN_S: Final = 5.0
-"""How long a build that failed is left alone, at least."""
+"""The least rest after a build that failed."""
 
 StageOf = Callable[[Ports, Config, str, Topic[Any]], "partial[Stage[Any]]"]
 
 
 def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list[Loop]:
-    """stage_of: what every stage of the worker is made of."""
+    """The loops that keep the catalogs of a cluster fresh. stage_of: makes a stage of the worker."""
     found: list[Loop] = []
     for name, settings in config.catalogs.items():
-        # In files it owns the delta: a second one would meet its lock.
+        # An updater of a catalog in files owns the delta: a second one would meet its lock.
         store = ports.once((name, cluster), place(config, name, cluster).store)
         found.append(_updater(ports, config, name, cluster, store, stage_of))
         if name == PINS:
@@ -69,7 +71,7 @@ def ticker(ports: Ports, config: Config) -> Ticker:
     """The loop that sends the ticks of posted updates."""
 
     def settled_ms() -> int:
-        # What is answered has been published.
+        # An update has been published once its request is answered.
         return max(1, ports.clock() - LATE_MS)
 
     every_s = config.worker.tick_ms / 1_000
@@ -77,7 +79,9 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 
 def pin_update(task: Task | RangeTask) -> Update | None:
-    """What a task says to the catalog of pins. One for a range says nothing: it follows those of its actions."""
+    """What a task says to the catalog of pins. A task for a range says nothing: it comes after the tasks of its
+    actions.
+    """
     if isinstance(task, RangeTask) or not isinstance(task.action, PinSaved | PinDeleted):
         return None
     return pins.update_of(task.action)
@@ -91,7 +95,7 @@ def pin_updates(tasks: Iterable[Task | RangeTask]) -> list[Update]:
 def listening(
     config: Config, catalog: Catalog[Any], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
-    """Keeps fresh what this process holds of the catalog of pins, until the end of the block. clock: of the home."""
+    """Keeps this process's cache of the catalog of pins fresh until the end of the block. clock: the home's clock."""
     hears: Hears[Task | RangeTask] = hears_actions(catalog, pin_update, clock)
     silent_s = config.catalogs[PINS].ttl_ms / 1_000
     with running(Listener(f"catalog-{PINS}-listener", hears, open_queue, ACTIONS, monotonic_s, clock, silent_s)):
@@ -102,7 +106,9 @@ def listening(
 def listening_to_posted(
     config: Config, catalogs: Mapping[str, Catalog[Any]], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
-    """The same of catalogs whose updates are posted. catalogs: by name."""
+    """Keeps this process's caches of catalogs whose updates are posted fresh until the end of the block. catalogs: by
+    name.
+    """
     silent_s = min(config.catalogs[name].ttl_ms for name in catalogs) / 1_000
     hears = hears_posted(catalogs, clock)
     with running(Listener("catalogs-listener", hears, open_queue, UPDATES, monotonic_s, clock, silent_s)):
@@ -110,7 +116,7 @@ def listening_to_posted(
 
 
 def _updater(ports: Ports, config: Config, name: str, cluster: str, store: CatalogStore, stage_of: StageOf) -> Loop:
-    """The stage that enters updates: recorded actions into the catalog of pins, what is posted into any other."""
+    """The stage that enters updates: recorded actions into the catalog of pins, posted updates into any other."""
     group = updater_group(name, cluster)
     kept_ms = config.limits.action_age_ms
     topic: Topic[Any] = ACTIONS if name == PINS else UPDATES
@@ -135,7 +141,7 @@ def _updater(ports: Ports, config: Config, name: str, cluster: str, store: Catal
 
 
 def collector(name: str, store: CatalogStore, keep: int, clock: Callable[[], float]) -> Loop:
-    """Removes generations and updates that no fetch needs, every so often. clock: monotonic seconds."""
+    """The loop that regularly removes generations and updates that no fetch needs. clock: monotonic seconds."""
 
     def collect() -> None:
         gone = store.collect(keep)
@@ -146,10 +152,10 @@ def collector(name: str, store: CatalogStore, keep: int, clock: Callable[[], flo
 
 
 class Builder:
-    """Builds a generation when the latest one is old, or the current one lacks updates, in a process of its own: a
-    build reads the whole follow store, and a worker in one process would write more slowly meanwhile.
+    """Builds a generation when the latest one is old, or the current one lacks updates. It uses a process of its own: a
+    build reads the whole follow store, and would make the writes of a worker in the same process slower.
 
-    rest: how long it leaves alone what has failed. random: from 0 to 1.
+    rest: the rests after failed builds. random: returns a number from 0 to 1.
     """
 
     rest_s = LOOK_EVERY_S
@@ -172,7 +178,7 @@ class Builder:
         self._process: subprocess.Popen[bytes] | None = None
         self._failed = False
         self._refused: str | None = None
-        """The generation that a build has left and not used."""
+        """The generation that a build has loaded and not used."""
         self._rest = rest
         self._random = random
         self._late_ms = self._lateness_ms()
@@ -195,17 +201,17 @@ class Builder:
         return False
 
     def close(self) -> None:
-        """A build that is cut off leaves nothing that is read."""
+        """Ends a build that runs: what it leaves is never read."""
         process, self._process = self._process, None
         if process is not None:
-            process.kill()  # it may have inherited that it ignores signals to end
+            process.kill()  # it may have inherited that signals to end are ignored
             process.wait()
 
     def _is_due(self) -> bool:
         try:
             delta = self._store.delta()
             if not delta.known_ms:
-                return False  # a generation of today would lack updates of the delta that is about to begin
+                return False  # the delta has not begun: a generation of now would lack its first updates
             generations = self._store.generations()
         except NotNowError as error:
             _log.warning("catalog.unavailable", loop=self.name, error=str(error))
@@ -215,10 +221,10 @@ class Builder:
             return True
         latest = generations[-1]
         if self._failed:
-            # Not the current one: then this build had no turn, or the follow store was away.
+            # Read after a build that made no generation current: it had no turn, or the follow store was away.
             self._failed, self._refused = False, None if latest.current else latest.id
-        # One that is later than the current one was rolled back, and what was wrong with it may still be: the next
-        # build has its time. Unless it was never used.
+        # If a generation is later than the current one and was used, it was rolled back. What was wrong with it may
+        # still be wrong, so the next build waits until it is due.
         if latest.id == self._refused:
             latest = current
         return latest.as_of_ms < delta.known_ms - self._build_ms - self._late_ms

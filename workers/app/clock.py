@@ -1,7 +1,7 @@
 """Sets the time of a home, for an operator who knows that this machine's clock is right.
 
-What was stamped under a clock that was ahead keeps its time. The stores stamp, and the clusters tell, the right time
-from then on.
+What was stamped while a clock was ahead keeps its time. From then on the stores stamp the right time, and the clusters
+tell it.
 """
 
 from collections.abc import Mapping
@@ -15,8 +15,8 @@ from workers.app import wiring
 
 
 class Set(NamedTuple):
-    """shards: by how many ms each was ahead that was brought back. clusters: those whose watermark is unknown until
-    they have heard the right time.
+    """What was done. shards: the shards that were brought back, each with the ms that it was ahead. clusters: those
+    whose watermark is unknown until they have heard the right time.
     """
 
     shards: Mapping[int, int]
@@ -24,10 +24,10 @@ class Set(NamedTuple):
 
 
 def set_clock(config: Config) -> Set:
-    """Makes this process's clock that of the home, and brings back what is ahead of it. The caller holds the home;
-    on servers no relay, expander or writer runs.
+    """Makes this process's clock that of the home, and brings back what is ahead of it. The caller holds the home; on
+    servers no relay, expander or writer runs.
 
-    Interrupted at any step, it leaves some shards or clusters ahead: do it again.
+    If it is interrupted at any step, some shards or clusters are still ahead: do it again.
 
     Raises:
         FollowStoreUnavailableError, QueueUnavailableError, UnavailableError, OSError: do it again.
@@ -36,6 +36,6 @@ def set_clock(config: Config) -> Set:
         clock.set()
     with closing(wiring.open_ports(config, "write")) as ports:
         now_ms = wall_ms()
-        # The shards last: until then this can be seen to be unfinished.
+        # The shards come last: until then it can be seen that this is unfinished.
         clusters = [name for name, replica in ports.replicas.items() if Progress(replica.progress).bring_back(now_ms)]
         return Set(ports.follows.bring_back(now_ms), tuple(clusters))

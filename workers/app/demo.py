@@ -1,4 +1,4 @@
-"""The demonstration: one social graph through the whole pipeline, and what the design promises, each promise checked.
+"""The demonstration: it sends one social graph through the whole pipeline, and checks each promise of the design.
 
 Everything here happens for real, with the adapters of the home: tasks are delivered in the wrong order, a cluster's
 directory is moved away while work continues. A promise that does not hold raises ClaimError.
@@ -30,20 +30,21 @@ from workers.following.topics import ACTIONS
 from workers.following.verify import Verifier
 
 LINES: Final = 6
-"""How many entries of a feed are shown."""
+"""This many entries of a feed are shown."""
 _NEW_PINS: Final = 2
 _LOOKED_AT: Final = 3_000
-"""Among how many users somebody with a good feed is looked for."""
+"""A user with a good feed is looked for among this many users."""
 _DEADLINE_S: Final = 300.0
 _BOARDS_LOOKED_AT: Final = 50
 _PINS_TO_ARRANGE: Final = 3
 _DROPS: Final = 120
-"""More than a gap takes without room being made: 83 if the pins are a ms apart, 114 if they are a month apart."""
+"""More drops than a gap takes before room must be made: 83 if the pins are a ms apart, 114 if they are a month apart.
+"""
 _DIGITS: Final = 38
 
 
 class ClaimError(Exception):
-    """Something that the demonstration says is not so."""
+    """A promise that the demonstration states does not hold."""
 
 
 class DemoOutput(Protocol):
@@ -60,7 +61,7 @@ class DemoOutput(Protocol):
         ...
 
     def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
-        """Called now and then, with a way to ask what is left to do."""
+        """Is called now and then, with a function that returns what is left to do."""
         ...
 
 
@@ -79,7 +80,7 @@ class Demo:
         return self._ports.follows
 
     def pipeline(self) -> None:
-        """Everything that was recorded, into every replica."""
+        """Brings everything that was recorded into every replica."""
         started_s = time.monotonic()
         self._land()
         took_s = time.monotonic() - started_s
@@ -98,7 +99,7 @@ class Demo:
         return user
 
     def unfollow_before_follow(self, user: int) -> None:
-        """The unfollow's task is delivered before the follow's."""
+        """Delivers the task of an unfollow before that of its follow, and checks the feed."""
         page = self._page(user, self._config.limits.cap)
         followee = self._followee_of(user, page)
         theirs = self._theirs(user, page, followee)
@@ -109,7 +110,7 @@ class Demo:
         rows = self._ports.follows.unrelayed(10)
         if actions_in(rows) != [followed, unfollowed]:
             raise ClaimError("the outbox holds something else than the two actions")
-        # In the relay's place: the same tasks, the later one first.
+        # This replaces the relay: the same tasks, the later one first.
         self._deliver(unfollowed)
         first = self._page(user, self._config.limits.cap)
         self._check(not self._theirs(user, first, followee), f"the unfollow has landed: {len(theirs)} entries are gone")
@@ -124,9 +125,7 @@ class Demo:
         self._show(self._page(user))
 
     def board_arranged(self, user: int) -> int:
-        """The largest board in the feed of a user: a pin is moved across all of it, and then many to one place. Returns
-        the board.
-        """
+        """Moves a pin across the largest board in a user's feed, and then many pins to one place. Returns the board."""
         boards = Boards(self._ports.follows)
         board = self._board_of(user)
         before = self._order(boards, board)
@@ -157,11 +156,11 @@ class Demo:
         return board
 
     def replica_away(self, user: int) -> None:
-        """The replica that readers ask first goes away while work continues, and comes back."""
+        """Takes away the replica that readers ask first, while work continues, and brings it back."""
         away, *others = self._names
         self._stage.title(f"Replica {away} is taken away while work continues")
         self.close()  # a cluster that is open would not notice that its directory is gone
-        # A demonstration makes a home of its own, an embedded one.
+        # A demonstration makes a home of its own, which is embedded.
         path = self._config.path(self._config.cluster(away).url)
         aside = path.with_name(path.name + ".away")
         path.rename(aside)
@@ -188,7 +187,7 @@ class Demo:
         )
 
     def verified(self) -> None:
-        """Every feed of every replica against the follow store."""
+        """Compares every feed of every replica with the follow store."""
         self._stage.title("Every feed of both replicas against the follow store")
         tables = {name: replica.tables[FEEDS] for name, replica in self._ports.replicas.items()}
         verifier = Verifier(self._ports.follows, tables, self._config.limits.cap, lambda: landed_before(self._ports))
@@ -209,7 +208,7 @@ class Demo:
         self._stage.claim(text)
 
     def _read_from(self, ports: Ports) -> None:
-        """Takes ports as their owner; pages are read as servers read them."""
+        """Uses these ports as their owner; pages are read as servers read them."""
         self._ports = ports
         self._opened.callback(ports.close)
         reading = feedstore_wiring.reading_from(self._config, ports.replicas.values(), ports.follows.now)
@@ -221,14 +220,16 @@ class Demo:
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[Callable[[Sequence[str]], None]]:
-        """A worker runs meanwhile. Gives a function that waits until everything has landed in some clusters."""
+        """Runs a worker until the end of the block. Gives a function that waits until everything has landed in some
+        clusters.
+        """
         worker = wiring.worker(self._ports, self._config)
         failures: list[Exception] = []
 
         def run() -> None:
             try:
                 worker.run()
-            except Exception as error:  # noqa: BLE001 - it is raised where somebody waits
+            except Exception as error:  # noqa: BLE001 - the function that waits raises it
                 failures.append(error)
 
         def landed_in(clusters: Sequence[str]) -> None:
@@ -253,7 +254,7 @@ class Demo:
             raise failures[0]
 
     def _deliver(self, action: Followed | Unfollowed) -> None:
-        """The task of one action, which a worker without a relay lands."""
+        """Publishes the task of one action, and runs a worker without a relay until it has landed."""
         self._ports.queue.publish(ACTIONS, [encode_action(Task(action))])
         loops = [wiring.expander(self._ports, self._config)]
         loops += [wiring.writer(self._ports, self._config, name) for name in self._names]
@@ -272,7 +273,9 @@ class Demo:
         return self._pages.page(user, min(limit, 1_000))
 
     def _page_from(self, name: str, user: int) -> Page:
-        """A page once a replica serves it: readers ask one that was away again within seconds."""
+        """Waits until a replica serves a page, and returns it: readers ask a replica that was away again within
+        seconds.
+        """
         deadline = time.monotonic() + _DEADLINE_S
         while (page := self._page(user)).served_by != name and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -295,7 +298,7 @@ class Demo:
             )
 
     def _somebody(self) -> int:
-        """Of the first users, the one who follows most while their feed has room for more."""
+        """Among the first users, the one who follows most and whose feed has room for more."""
         table = self._ports.replicas[self._names[0]].tables[FEEDS]
         best, best_score = 0, (-1, -1)
         for number, (user, columns) in enumerate(feeds_ascending(table, self._config.limits.cap)):
@@ -310,7 +313,7 @@ class Demo:
         return best
 
     def _board_of(self, user: int) -> int:
-        """Of the boards at the top of a feed, the one with the most pins."""
+        """Among the boards at the top of a feed, the one with the most pins."""
         page = self._page(user, _BOARDS_LOOKED_AT)
         found = {pin.board for pin in self._pins(page.entries).values()}
         boards = Boards(self._ports.follows)
@@ -327,7 +330,7 @@ class Demo:
                 return found
 
     def _drop_lowest(self, boards: Boards, board: int, order: list[int]) -> None:
-        """Moves the lowest pin below the topmost one, here and on the board."""
+        """Moves the lowest pin below the topmost one, in `order` and on the board."""
         lowest = order.pop()
         boards.reorder(Move(board, lowest, before=order[0], after=order[1]))
         order.insert(1, lowest)
@@ -351,7 +354,7 @@ class Demo:
         ]
 
     def _save_pins(self, user: int) -> list[int]:
-        """Pins by somebody whom the user follows, saved just now; newest first."""
+        """Saves pins by a user whom this user follows; returns them, newest first."""
         followees = [edge.followee for edge in self._ports.follows.following(user)]
         newest = self._ports.follows.newest_pins(followees, 1)
         known = next(states[0].pin for states in newest.values() if states)

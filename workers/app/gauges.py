@@ -1,7 +1,7 @@
-"""How things are: what a worker looks at every few seconds, for its metrics.
+"""The gauges: what a worker looks at every few seconds for its metrics.
 
-What does not answer has no value. Each cluster is looked at by a loop of its own, because one that hangs must not hide
-how the others are.
+If something does not answer, its gauges have no value. Each cluster has a loop of its own, because one that hangs must
+not hide the state of the others.
 """
 
 import math
@@ -28,7 +28,7 @@ from workers.queue.port import lags_of
 
 LOOK_EVERY_S: Final = 5.0
 FAULTS_EVERY_S: Final = 15.0
-"""How often, at most, every part of a cluster is asked whether it is there and holds what it must."""
+"""At most this often every part of a cluster is asked whether it is there and holds what it must."""
 
 Values = Mapping[tuple[str, ...], float]
 
@@ -54,7 +54,7 @@ class QueueGauges:
         try:
             found = look()
         except (NotNowError, OSError):
-            found = [{} for _ in gauges]  # it is unknown, whatever was seen before
+            found = [{} for _ in gauges]  # unknown now, whatever was seen before
         for gauge, values in zip(gauges, found, strict=True):
             self._ports.meter.saw(gauge, values)
 
@@ -105,8 +105,8 @@ class QueueGauges:
 
 
 class ClusterGauges:
-    """Looks how far one cluster is, and what keeps it back. faults: whether also at every part of it: the table of its
-    feeds is open. clock: monotonic seconds.
+    """Looks how far one cluster is, and what keeps it back. faults: whether it also looks at every part of the cluster;
+    then the table of the feeds must be open. clock: monotonic seconds.
     """
 
     def __init__(self, ports: Ports, cluster: str, clock: Callable[[], float], *, faults: bool) -> None:
@@ -160,7 +160,7 @@ _OF_CLUSTERS: Final = (
 
 
 def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Values]:
-    """The gauges of a cluster by its notes, at a time. Pure."""
+    """The gauges of a cluster, from its notes and the time. Pure."""
     held = holds_of(state)
     found: dict[Definition, Values] = {
         metrics.HOLDS: {(cluster, kind): len(since) for kind, since in held.items()},
@@ -194,7 +194,7 @@ def ahead_ms(ports: Ports, shard: int) -> int:
 
 
 def kept_back_by(state: State) -> str:
-    """The group that keeps a cluster's watermark back, as the label of the metric names it. Pure."""
+    """The group that keeps a cluster's watermark back, by its name in the metric's label. Pure."""
     if state.watermark is None:
         return "unknown"
     for kind, since in holds_of(state).items():
@@ -204,8 +204,8 @@ def kept_back_by(state: State) -> str:
 
 
 def holds_of(state: State) -> dict[str, Sequence[int]]:
-    """When the actions committed that may keep a cluster back, by the kind of hold, as metrics name it; what may last
-    longest comes first. Pure.
+    """The commit times of the actions that may keep a cluster back, by the kind of hold, as metrics name it. The kind
+    that may last longest comes first. Pure.
     """
     return {"parked": state.parked, "put_off": state.put_off, "refill": state.refills, "fanout": state.fanouts}
 

@@ -17,7 +17,7 @@ LOCK_NAME = "worker.lock"
 
 _WHY_BYTES_MAX = 2_000
 _LOCK_WAIT_S = 0.5
-"""A process that checks whether a worker runs holds the lock for a moment."""
+"""How long to wait for the lock: a process that checks whether a worker runs holds it for a moment."""
 
 
 class HomeBusyError(NotNowError):
@@ -36,15 +36,16 @@ def create(
     slack: int | None = None,
     replaced: Mapping[str, str] | None = None,
 ) -> Config:
-    """Makes a home and its stores. replaced: texts of the default `feed.toml`, and what to write instead.
+    """Makes a home and its stores. replaced: texts of the default `feed.toml`, each with its replacement.
 
-    `feed.toml` is written last: a home is there or it is not, and after a failure this can be done again.
+    `feed.toml` is written last, so that a home exists completely or not at all, and this can be repeated after a
+    failure.
 
     Raises:
-        ConfigError: there is a home already, or it cannot be made as the environment says.
+        ConfigError: there is already a home, or it cannot be made as the environment says.
         FollowStoreUnavailableError, QueueError, UnavailableError: a store cannot be made.
     """
-    from workers.app import wiring  # noqa: PLC0415 - commands that make no home do not wait for it
+    from workers.app import wiring  # noqa: PLC0415 - commands that make no home need not load it
 
     path = home / configuration.FILE_NAME
     if path.exists():
@@ -78,14 +79,14 @@ def _with_number(text: str, key: str, value: int) -> str:
 
 
 def outdated(error: OutdatedStoreError) -> str:
-    """The sentence about a home whose follow store is of an earlier program."""
+    """The sentence about a home whose follow store was made by an earlier program."""
     return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
 
 
 @contextlib.contextmanager
 def private() -> Iterator[None]:
-    """Files that this process and its children make meanwhile are for their own user alone: RocksDB and SQLite make
-    files with the rights that the process leaves them.
+    """Until the end of the block, files that this process and its children make are for their own user alone: RocksDB
+    and SQLite make files with the rights that the process permits.
     """
     before = os.umask(0o077)
     try:
@@ -96,8 +97,8 @@ def private() -> Iterator[None]:
 
 @contextlib.contextmanager
 def worker_lock(home: Path) -> Iterator[int]:
-    """Holds the home as its one worker; gives the lock's descriptor. The system lets go of it when this process, and
-    every one that inherited the descriptor, has ended, however it ended.
+    """Holds the home as its one worker; gives the lock's descriptor. The system releases the lock when this process,
+    and all that inherited the descriptor, have ended in any way.
 
     Raises:
         HomeBusyError: another worker holds it.
@@ -123,7 +124,7 @@ def worker_lock(home: Path) -> Iterator[int]:
 
 
 def note_stopped(lock: int, why: str | None) -> None:
-    """Says next to the lock that its worker has stopped by itself, though its process runs; None: that it works."""
+    """Notes next to the lock that its worker has stopped by itself though its process runs; None: that it works."""
     line = b"" if why is None else b" ".join(why.encode(errors="replace").split())[:_WHY_BYTES_MAX] + b"\n"
     text = b"%d\n" % os.getpid() + line
     os.pwrite(lock, text, 0)
@@ -131,7 +132,7 @@ def note_stopped(lock: int, why: str | None) -> None:
 
 
 def worker_stopped(home: Path) -> str | None:
-    """Why the worker that holds the home has stopped by itself; None if it works, or if there is none."""
+    """Why the worker that holds the home has stopped by itself; None if it works, or there is none."""
     if not worker_runs(home):
         return None
     try:
@@ -154,14 +155,14 @@ def worker_runs(home: Path) -> int | None:
 
 
 def held(home: Path, pid: int | None) -> str:
-    """That a worker holds a home, and which one."""
+    """The sentence that a worker holds a home, and which one."""
     command = command_of(pid)
     which = f"pid {_shown(pid)}" if command is None else f"pid {pid}, {command}"
     return f"{home}: a worker holds this home already ({which})"
 
 
 def command_of(pid: int | None) -> str | None:
-    """The command of feedctl that a process of this machine runs; None if it is none, or that cannot be seen."""
+    """The command of feedctl that a process of this machine runs; None if it runs none, or that cannot be seen."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").rstrip("\0").split("\0")
     except OSError:
@@ -171,14 +172,16 @@ def command_of(pid: int | None) -> str | None:
 
 
 def _stop(pid: int | None) -> str:
-    """What to do about a worker. The number may be of a container: a process that is none of ours is not named."""
+    """What to do about a worker. The number may be a container's, so a process that is not feedctl's is not named."""
     if command_of(pid) is not None:
         return f": stop it (kill -TERM {pid}), then run this again"
     return ": stop it, then run this again"
 
 
 def _shown(pid: int | None) -> str:
-    """Its writers inherit the lock of a worker: if it was killed and one of them hangs, they hold the home."""
+    """The process as it is shown. Writers inherit the lock of their worker: if it was killed and one of them hangs,
+    they hold the home.
+    """
     if pid is None:
         return "unknown"
     if Path(f"/proc/{pid}").exists():

@@ -21,30 +21,33 @@ from workers.app import hints
 from workers.app.hints import shown, shown_json
 
 _Event = MutableMapping[str, Any]
-"""The content of a line. timestamp: a datetime."""
+"""The content of a log line. timestamp: a datetime."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 _WRITE_MAX: Final = 4_096
-"""How many bytes a pipe takes whole, whatever else is written to it meanwhile, and without waiting if it can be written
+"""A pipe takes this many bytes as a whole, whatever else is written to it meanwhile, and without waiting if it is ready
 (PIPE_BUF of Linux).
 """
 
 
 class Stderr(Protocol):
-    """Used under a lock."""
+    """Where lines are written. Used under a lock."""
 
     def write(self, line: str) -> bool:
-        """False if the line was dropped. One that was written in part is ended before the next one."""
+        """Writes a line; False if it was dropped. If only a part was written, that line is ended before the next
+        one.
+        """
         ...
 
 
 class Lines:
-    """Writes each event as a line to stderr, after whatever is drawn on its last line was taken away. Thread-safe.
+    """Writes each event as a line to stderr, after it has cleared what is drawn on the terminal's last line.
+    Thread-safe.
 
-    A line and its end are one write: processes that share a stderr would put their lines into each other's otherwise.
-    Lines that stderr does not take are dropped, and the next one that it takes is preceded by one that says how many.
+    A line and its end are one write: otherwise processes that share a stderr would mix their lines. Lines that stderr
+    does not take are dropped; before the next line that it takes, another one says how many.
 
-    What the callbacks of an event loop say in one of its turns is written together, before the next turn. Each write
-    gives the interpreter away, and a server that wrote a line for each page waited for it that often.
+    The lines that callbacks of an event loop log in one turn are written together, before the next turn: each write
+    gives the interpreter to other threads, and a server with one write for each page waited as often to get it back.
     """
 
     def __init__(self, rendered: Callable[[_Event], str], clear_line: Callable[[], None], stderr: Stderr) -> None:
@@ -52,12 +55,12 @@ class Lines:
         self._clear_line = clear_line
         self._stderr = stderr
         self.traced: Callable[[], Mapping[str, str]] | None = None
-        """The ids of the trace that a line belongs to, if there is one."""
+        """Returns the ids of the trace that a line belongs to, if there is one."""
         self._dropped = 0
         self._said: list[str] = []
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The one that will write what was said."""
-        self._lock = threading.RLock()  # a handler of a signal may log while its thread does
+        """The event loop that will write the lines that wait."""
+        self._lock = threading.RLock()  # a signal's handler may log while its thread is logging
 
     def info(self, event: _Event) -> None:
         if self.traced is not None:
@@ -85,23 +88,23 @@ class Lines:
             said, self._said, self._loop = self._said, [], None
             for lines in _writes(said):
                 self._clear_line()
-                # Both or neither: the short one would find room again and again, and the others none.
+                # Both lines or neither: otherwise the short one would find room again and again, and the others none.
                 before = self._rendered(_dropped(self._dropped)) + "\n" if self._dropped else ""
                 taken = self._stderr.write(before + "".join(lines))
                 self._dropped = 0 if taken else self._dropped + len(lines)
 
-    # Loggers call what is named like the level.
+    # Loggers call the method that is named like the level.
     debug = warning = error = critical = info
 
 
 def clear_line() -> None:
-    """Takes away what a terminal shows on its last line."""
+    """Clears what is drawn on a terminal's last line."""
     if sys.stderr.isatty():
         sys.stderr.write("\r\033[K")
 
 
 def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
-    """Logs to stderr: for people where that is a terminal, JSON lines elsewhere. clear: called before each write."""
+    """Logs to stderr: for people if that is a terminal, otherwise JSON lines. clear: is called before each write."""
     lines = Lines(_people() if sys.stderr.isatty() else _json, clear, _opened())
     structlog.configure(
         wrapper_class=_loggers(logging.getLevelNamesMapping()[level.upper()]),
@@ -111,17 +114,17 @@ def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
 
 
 def name_traces(tracer: Tracer) -> None:
-    """From now on, lines that are logged in a span carry its trace_id and span_id. If traces are off, nothing is
-    asked of them.
-    """
+    """From now on, lines that are logged in a span carry its trace_id and span_id. Costs nothing if traces are off."""
     lines = structlog.get_config()["logger_factory"]()
     if tracer is not UNTRACED and isinstance(lines, Lines):
-        adopt("opentelemetry")  # what it cannot send
+        adopt("opentelemetry")  # it logs what it cannot send
         lines.traced = tracer.ids
 
 
 def adopt(*names: str) -> None:
-    """Has what libraries log under these names, from warnings on, be lines like all others: `library.logged`."""
+    """From now on, warnings and errors that libraries log under these names become lines like all others:
+    `library.logged`.
+    """
     for name in names:
         logger = logging.getLogger(name)
         logger.handlers = [_Adopted(logging.WARNING)]
@@ -139,7 +142,7 @@ class _Adopted(logging.Handler):
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    """This thread's."""
+    """The event loop that runs in this thread."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -147,7 +150,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def _writes(lines: Iterable[str]) -> Iterator[list[str]]:
-    """As many lines at once as a pipe takes whole."""
+    """Groups lines into writes that a pipe takes as a whole."""
     found: list[str] = []
     size = 0
     for line in lines:
@@ -166,8 +169,8 @@ def _dropped(count: int) -> _Event:
 
 
 def _loggers(least: int) -> type[structlog.BoundLoggerBase]:
-    """The class of all loggers. Those that structlog makes walk through a chain of processors, which costs a line two
-    to three times what it costs in one step. least: the lowest level that is logged.
+    """The class of all loggers. Loggers of structlog walk through a chain of processors, which makes a line two to
+    three times as costly as one step. least: the lowest level that is logged.
     """
 
     def at(level: str, *, traceback: bool = False) -> Callable[..., None]:
@@ -180,7 +183,7 @@ def _loggers(least: int) -> type[structlog.BoundLoggerBase]:
         return log
 
     def nothing(self: structlog.BoundLoggerBase, event: str, **values: object) -> None:
-        """Below the level."""
+        """For events below the level: does nothing."""
 
     methods = {level: at(level) for level in ("debug", "info", "warning", "error", "critical")}
     for level in methods:
@@ -194,7 +197,7 @@ def _json(event: _Event) -> str:
     try:
         return shown_json(_encode(event).decode())
     except (UnicodeEncodeError, OverflowError, TypeError):
-        # Slower, and takes everything: a file's name in no encoding, for one.
+        # Slower, but it takes everything, such as a file name in no encoding.
         return json.dumps({**event, "timestamp": _iso(event)}, default=repr)
 
 
@@ -202,7 +205,7 @@ def _people() -> Callable[[_Event], str]:
     renderer = structlog.dev.ConsoleRenderer(pad_event_to=24)
 
     def rendered(event: _Event) -> str:
-        # The renderer adds colours of its own; what an event says must not.
+        # Only the renderer may add colours, not the content of an event.
         line = {key: shown(value if isinstance(value, str) else repr(value)) for key, value in event.items()}
         return str(renderer(None, event["level"], {**line, "timestamp": _iso(event)}))
 
@@ -214,12 +217,14 @@ def _iso(event: _Event) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
-# stderr: a reader that is stuck must not hold what logs
+# stderr: a stuck reader must not hold up the threads that log
 # --------------------------------------------------------------------------------------------------------------------
 
 
 class Plain:
-    """Waits: files and terminals take everything at once, or are looked at by the one who stopped them."""
+    """A stderr that waits: files take everything at once, and so do terminals, unless a person who looks at one has
+    stopped it.
+    """
 
     def write(self, line: str) -> bool:
         sys.stderr.write(line)
@@ -228,7 +233,9 @@ class Plain:
 
 
 class Unwaiting:
-    """send: writes some of what it is given, at once, and says how many bytes; raises OSError if none."""
+    """A stderr that never waits. send: writes a part of what it is given, at once, and returns how many bytes; raises
+    OSError if none.
+    """
 
     def __init__(self, send: Callable[[bytes], int]) -> None:
         self._send = send
@@ -250,12 +257,12 @@ class Unwaiting:
             while data:
                 data = data[self._send(data) :]
         except OSError:
-            pass  # it is full, or its reader has gone, and both are no reason to end what logs
+            pass  # it is full, or its reader has gone: neither may end the thread that logs
         return data
 
 
 def _opened() -> Stderr:
-    """This process's stderr. It is not made non-blocking itself: other processes write to it too."""
+    """This process's stderr. The descriptor itself is not made non-blocking: other processes write to it too."""
     try:
         descriptor = sys.stderr.fileno()
         mode = os.fstat(descriptor).st_mode
@@ -266,10 +273,10 @@ def _opened() -> Stderr:
     if not stat.S_ISFIFO(mode):
         return Plain()
     try:
-        # The same pipe, opened again: this one may be non-blocking.
+        # The same pipe, opened again: this descriptor may be non-blocking.
         own = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        # It belongs to another user, as in a container.
+        # The pipe belongs to another user, as in a container.
         return Unwaiting(lambda data: _written_if_ready(descriptor, data))
     return Unwaiting(lambda data: os.write(own, data))
 
@@ -283,7 +290,7 @@ def _sent(descriptor: int, data: bytes) -> int:
 
 
 def _written_if_ready(descriptor: int, data: bytes) -> int:
-    """It waits nevertheless if another process takes the last room in between."""
+    """Writes if the descriptor is ready. It still waits if another process takes the last room in between."""
     ready = select.poll()
     ready.register(descriptor, select.POLLOUT)
     if not ready.poll(0):

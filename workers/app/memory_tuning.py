@@ -1,4 +1,4 @@
-"""How the garbage collector and the allocator are set for long work."""
+"""Settings of the garbage collector and the allocator for long work."""
 
 import ctypes
 import gc
@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 THRESHOLDS = (50_000, 20, 100)
-"""Pipelines make values by the million and hardly any cycles: with Python's own thresholds, looking for cycles took 6 %
+"""Pipelines make millions of values and hardly any cycles: with Python's own thresholds, the search for cycles took 6 %
 of the time of a writer and of an expander (py-spy, on the activity trace of docs/benchmarks.md).
 """
 
@@ -19,8 +19,8 @@ _LARGE_BYTES: Final = 500_000
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """What is loaded meanwhile stays: looking for garbage in it took 7 % of the time in which `feedctl status`
-    starts.
+    """Until the end of the block, no garbage is looked for: modules that are loaded stay, and the search took 7 % of
+    the start of `feedctl status`.
     """
     collecting = gc.isenabled()
     gc.disable()
@@ -33,25 +33,25 @@ def loading() -> Iterator[None]:
 
 
 def relax() -> None:
-    """Looks for cycles more rarely from now on, and not at all among what was made so far."""
+    """From now on cycles are looked for more rarely, and never among the objects that exist already."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*THRESHOLDS)
 
 
 def share_heap() -> None:
-    """All threads take their memory from one heap. Call it before there are threads.
+    """Makes all threads take their memory from one heap. Call it before there are threads.
 
-    glibc gives threads heaps of their own, and each keeps what was freed in it: 21 of 107 MiB of a worker on the trace
-    of docs/benchmarks.md. Threads of Python wait for the interpreter, and hardly ever for the heap. Other C libraries
-    have no such heaps.
+    glibc gives threads heaps of their own, and each keeps the memory that was freed in it: 21 of 107 MiB of a worker on
+    the trace of docs/benchmarks.md. Threads of Python wait for the interpreter, and hardly ever for the heap. Other C
+    libraries have no such heaps.
     """
     _set(_ARENA_MAX, 1)
 
 
 def return_large_blocks() -> None:
-    """Blocks of half a megabyte and more go back to the system as soon as they are free: those of a memtable are, and
-    would otherwise lie about in the heap of a writer, 7 MiB of them.
+    """Makes blocks of half a megabyte and more go back to the system as soon as they are free. The blocks of a memtable
+    are of that size, and 7 MiB of them would otherwise stay in the heap of a writer.
     """
     _set(_MMAP_THRESHOLD, _LARGE_BYTES)
 

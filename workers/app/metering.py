@@ -1,4 +1,4 @@
-"""The counts of all processes of one worker, served as one."""
+"""Serves the counts of all processes of one worker as one."""
 
 import contextlib
 import os
@@ -26,13 +26,13 @@ _log = structlog.get_logger()
 TELL_EVERY_S: Final = 1.0
 """How often a process tells its parent what it has counted."""
 SILENT_S: Final = 5.0
-"""If a process has told nothing for so long, how things are there is unknown: it hangs, or was suspended."""
+"""If a process has told nothing for this long, its gauges are unknown: it hangs, or was suspended."""
 _LINE_MAX: Final = 50_000_000
 
 
 class HeardProcess:
-    """The counts of another process, heard over a pipe, until it ended. descriptor: this end of the pipe, which it
-    closes; `tell` has the other one.
+    """The counts of another process, heard over a pipe until that process ends. descriptor: this end of the pipe, which
+    this closes; `tell` has the other end.
     """
 
     def __init__(self, descriptor: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -50,13 +50,13 @@ class HeardProcess:
         self._ended = True
 
     def counts(self) -> Counts:
-        """Its counters stay true. Its gauges are unknown if it has ended, or is silent."""
+        """The process's counts. Counters stay true; gauges are unknown if it has ended, or is silent."""
         silent = self._ended or self._clock() - self._heard_s > SILENT_S
         return self._counts.without_gauges() if silent else self._counts
 
 
 def tell(descriptor: int, counts: Callable[[], Counts]) -> None:
-    """Tells the other end of a pipe what is counted, until that is closed."""
+    """Tells the other end of a pipe what is counted, until that end is closed."""
     with contextlib.suppress(OSError):
         while True:
             line = msgspec.json.encode(counts()) + b"\n"
@@ -66,8 +66,8 @@ def tell(descriptor: int, counts: Callable[[], Counts]) -> None:
 
 
 class MetricsEndpoint:
-    """The metrics of one worker. program: what its processes are called together. counting: what this process counts;
-    None: nothing yet.
+    """The metrics of one worker. program: the name of all its processes together. counting: the counts of this process;
+    None: none yet.
     """
 
     def __init__(self, counting: Counting | None, program: str) -> None:
@@ -77,7 +77,7 @@ class MetricsEndpoint:
 
     @contextlib.contextmanager
     def of(self, counting: Counting) -> Iterator[None]:
-        """Until the end of the context it tells these counts as this process's own."""
+        """Serves these counts as this process's own until the end of the block."""
         self._counting = counting
         try:
             yield
@@ -85,7 +85,7 @@ class MetricsEndpoint:
             self._counting = None
 
     def hear(self, heard: HeardProcess) -> None:
-        """Adds the counts of one more process of it, unless it is heard already."""
+        """Adds the counts of another process of the worker, unless it is already heard."""
         if heard not in self._heard:
             self._heard.append(heard)
 
@@ -95,7 +95,7 @@ class MetricsEndpoint:
         return together([*own, self._process.counts(), *(each.counts() for each in self._heard)])
 
     def metrics(self, without: Iterable[str] = ()) -> "list[Metric]":
-        """For the library. without: names of metrics that somebody else tells."""
+        """The metrics, for the library. without: names of metrics that another process serves."""
         from feedstore.metering import exposition  # noqa: PLC0415 - its library is an extra
         from workers.app.metrics import ALL  # noqa: PLC0415 - the same
 
@@ -109,8 +109,9 @@ def _name(metric: "Metric") -> str:
 
 @contextlib.contextmanager
 def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEndpoint | None]:
-    """Serves the metrics of a worker: what the endpoint is told that it counts. at: HOST:PORT; None: as configured, or
-    nowhere. Call it before anything is done, and after processes were forked: it has a thread.
+    """Serves the metrics of a worker until the end of the block: all counts that the endpoint is given. at: HOST:PORT;
+    None: as configured, or nowhere. Call it before any work, but after processes were forked, because it starts a
+    thread.
 
     Raises ConfigError: it cannot listen there, or the library is missing.
     """
@@ -139,6 +140,6 @@ def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEnd
 
 
 def targets_of(config: Config) -> Path | None:
-    """Where this home's processes are named for a Prometheus. A relative path begins at the home."""
+    """The folder in which this home's processes are named for a Prometheus. A relative path begins at the home."""
     folder = config.metrics.targets
     return None if folder is None else config.home / folder

@@ -29,7 +29,7 @@ SECTIONS: Final[tuple[tuple[str, Sequence[Definition]], ...]] = (
     ("Processes", definitions_of(of_processes)),
 )
 ALL: Final[tuple[Definition, ...]] = tuple(each for _, definitions in SECTIONS for each in definitions)
-"""By this list metrics are served, docs/metrics.md is written, and rules and dashboards are checked."""
+"""The list from which metrics are served, docs/metrics.md is written, and rules and dashboards are checked."""
 
 _HEAD: Final = """\
 # Metrics

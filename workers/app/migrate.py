@@ -1,6 +1,6 @@
-"""A home of an earlier program, brought up to date: what it lacks is planned first, and done a step at a time.
+"""Brings a home of an earlier program up to date: first it plans what the home lacks, then it does that step by step.
 
-Each step is done or not, whatever dies, and the plan of what is left is made again from what is there.
+Each step is done completely or not at all, whatever dies; the plan is then made again from the state of the home.
 """
 
 import os
@@ -17,14 +17,14 @@ from workers.queue.embedded import EmbeddedQueue, NoQueueError, has_dead_letters
 
 
 class MigrationStep(NamedTuple):
-    """what: a name for people. do: does the step; doing it again changes nothing."""
+    """A step of a migration. what: its name for people. do: does the step; repeating it changes nothing."""
 
     what: str
     do: Callable[[], None]
 
 
 def plan(config: Config) -> list[MigrationStep]:
-    """The steps that a home lacks, in their order; none if it is up to date. Reads only. Servers are not
+    """The steps that a home lacks, in their order; none if it is up to date. It only reads. Servers are not
     asked: their tables are brought up to date by `schema apply`.
 
     Raises:
@@ -53,7 +53,7 @@ def _queue(config: Config) -> Iterator[MigrationStep]:
     topics = wiring.topics_of(config)
     for topic in topics:
         if topic.name not in there:
-            # Opening a queue gives it the topics that it lacks.
+            # Opening a queue adds the topics that it lacks.
             yield MigrationStep(f"queue: topic {topic}", lambda: EmbeddedQueue.open(path, topics, wall_ms).close())
             break
     if not has_dead_letters(path):
@@ -69,7 +69,7 @@ def _rights(config: Config) -> Iterator[MigrationStep]:
 
 
 def _open_to_others(config: Config) -> Iterator[Path]:
-    """The files of a home and its stores that others may use."""
+    """The files of a home and of its stores that other users may use."""
     places = [config.path(each.url) for each in config.clusters if each.in_files]
     for root in (config.home, *places):
         for path in (root, *(Path(folder, name) for folder, names, files in os.walk(root) for name in names + files)):
@@ -79,15 +79,15 @@ def _open_to_others(config: Config) -> Iterator[Path]:
 
 def _close(paths: list[Path]) -> None:
     for path in paths:
-        if path.exists():  # a log may have gone meanwhile
+        if path.exists():  # a log file may have gone meanwhile
             path.chmod(path.stat().st_mode & 0o700)
 
 
 def migrate(config: Config, on_step: Callable[[MigrationStep], None]) -> int:
-    """Does all that is left; returns how many steps that were. The caller holds the home. on_step: called with each
-    step before it is done.
+    """Does all steps that a home lacks; returns how many there were. The caller holds the home. on_step: is called with
+    each step before it is done.
 
-    Raises what `plan` does, and OSError; do it again.
+    Raises the errors of `plan`, and OSError; do it again.
     """
     steps = plan(config)
     for step in steps:

@@ -1,4 +1,4 @@
-"""The few plots that say how the work goes: on the site's page *Work*, and in the first row of the dashboard."""
+"""The few plots that show how the work is going: on the site's page *Work*, and in the first row of the dashboard."""
 
 from typing import Final
 

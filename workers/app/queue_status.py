@@ -1,4 +1,4 @@
-"""How the queue and its groups are, for those who serve: `feedstore.http.queues`."""
+"""The state of the queue and its groups for servers: `feedstore.http.queues`."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,14 +11,14 @@ from workers.queue.port import QueueError
 
 
 class OpenQueues:
-    """On ports that are open, and are somebody else's to close."""
+    """The state of queues by ports that are open; the caller closes these."""
 
     def __init__(self, ports: Ports) -> None:
         self._ports = ports
         self._stopped: str | None = None
 
     def note_stopped(self, why: str | None) -> None:
-        """From now on the worker of this process counts as stopped; None: it works again."""
+        """Notes that the worker of this process has stopped, and why; None: it works again."""
         self._stopped = why
 
     def stopped(self) -> str | None:
@@ -46,8 +46,9 @@ class OpenQueues:
 
 
 class LazyQueues:
-    """On ports that are opened when they are first asked, and again until that succeeds: pages do not wait for a queue
-    that is away. opener: gives ports that this closes. stopped: why no worker does the work, if that is known here.
+    """The state of queues by ports that are opened when they are first needed; if that fails, it is tried again, and
+    pages do not wait for it. opener: opens the ports, which this closes. stopped: returns why no worker does the work,
+    if that is known here.
     """
 
     def __init__(self, opener: Callable[[], Ports], stopped: Callable[[], str | None]) -> None:

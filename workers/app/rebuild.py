@@ -1,7 +1,7 @@
-"""Rebuilds feeds from the follow store: by refills, and a cluster that lost what it had from nothing.
+"""Rebuilds feeds from the follow store by refills. A cluster that has lost data is rebuilt from nothing.
 
-A refill only adds. That is enough for a cluster that has had every delivery; one that is gone, or that lost
-deliveries, may also lack markers, and is then created again.
+A refill only adds. That is enough for a cluster that has had every delivery; one that is gone, or that lost deliveries,
+may also lack markers, and is then created again.
 """
 
 import math
@@ -26,21 +26,21 @@ from workers.pipeline.runtime import Worker
 from workers.queue.port import GroupBusyError, Queue, Topic, lag_of
 
 OnProgress = Callable[[int], None]
-"""Called with how many users are done."""
+"""Is called with the number of users that are done."""
 
 CLOCKS_APART_MS: Final = 10_000
-"""More than clocks of the follow store differ, or are set back by."""
+"""Clocks of the follow store differ by less than this, and are set back by less."""
 
 _DISCARD_AT_ONCE: Final = 1_000
 _DISCARD_WAIT_S: Final = 1.0
 _IN_VAIN: Final = 60
-"""After so many polls without a message, those that are left are not for this process. A member that has died loses its
-partitions long before."""
+"""After this many polls without a message, the messages that are left are not for this process. A member that has died
+loses its partitions long before that."""
 
 
 def ask_all(follows: FollowStore, cluster: str | None, on_progress: OnProgress) -> int:
-    """Asks for the refill of the feed of every user who follows anything; returns the time of the last request.
-    cluster: only there; None everywhere.
+    """Asks for a refill of the feed of every user who follows anything; returns the time of the last request. cluster:
+    only in this cluster; None: in all.
     """
     asked_ms = follows.now()
     count = 0
@@ -52,8 +52,8 @@ def ask_all(follows: FollowStore, cluster: str | None, on_progress: OnProgress) 
 
 
 def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
-    """Whether a cluster is gone, damaged, or lost deliveries: a refill alone does not mend it. Reads all feeds of a
-    cluster in files.
+    """Whether a cluster is gone, is damaged, or has lost deliveries, so that refills alone do not mend it. If it is in
+    files, all its feeds are read.
 
     Raises UnavailableError, QueueUnavailableError, ConfigError.
     """
@@ -72,25 +72,26 @@ def make_anew(
 ) -> None:
     """Replaces a cluster by an empty one, and asks for the refill of every feed. The caller holds the home.
 
-    What is queued or parked for the cluster is passed over: it was in the indexes before the refills are asked for, so
-    that they bring it. The markers that mask some of it are gone. Expanders on other machines may have read before that
-    what they publish later: the new cluster remembers when it was made, and what was read before is late there (rule
-    8). The new cluster's watermark stays at the beginning of time until the refills have landed.
+    Deliveries that are queued or parked for the cluster are passed over: their actions are in the indexes before the
+    refills are asked for, so that the refills bring what they would have brought. They must not be applied, because the
+    markers that mask some of them are gone. Expanders on other machines may publish deliveries later that they read
+    before: the new cluster remembers when it was made, and what was read earlier is late there (rule 8). The new
+    cluster's watermark stays at the beginning of time until the refills have landed.
 
     worker: runs a worker until it ends by itself.
 
-    Interrupted at any step, it leaves a cluster that is missing or still lost: do it again.
+    If it is interrupted at any step, the cluster is missing or still lost: do it again.
     """
     groups = cluster_groups(cluster)
     place(config, cluster).remove()
     for topic, group in groups:
         ports.queue.reset(topic, group)
-    # Everything that was recorded so far enters the indexes, in which the refills find it; no process writes the
-    # cluster meanwhile.
+    # This brings everything that was recorded so far into the indexes, in which the refills find it. No process writes
+    # the cluster meanwhile.
     worker(wiring.worker(ports, config, writers=()))
     for topic, group in groups:
         pass_over(ports.queue, topic, group)
-    # Whatever is read after this finds all that was passed over in the follow store.
+    # All reads after this find in the follow store what was passed over.
     made_ms = ports.follows.now() + CLOCKS_APART_MS
     asked_ms = ask_all(ports.follows, cluster, on_progress)
 
@@ -103,17 +104,17 @@ def make_anew(
 
 
 def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:
-    """Notes what an empty cluster must know before a writer writes it. made_ms: a delivery that was read before then is
-    late there. asked_ms: when the last of its refills was asked for.
+    """Notes in an empty cluster what it must know before a writer writes it. made_ms: a delivery that was read before
+    this time is late there. asked_ms: when its last refill was asked for.
     """
     progress.made(made_ms)
     progress.hold([(wiring.REBUILDING_MS, asked_ms)])
 
 
 def pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
-    """Commits everything that is there, unread; what comes meanwhile stays, or goes as well.
+    """Commits all messages that are there, unread; messages that come meanwhile stay, or are passed over too.
 
-    Raises GroupBusyError: another member has partitions of the group, and nothing is left but what it reads.
+    Raises GroupBusyError: another member has partitions of the group, and only its messages are left.
     """
     consumer = queue.consumer(topic, group)
     try:

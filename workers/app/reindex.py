@@ -1,12 +1,12 @@
-"""A new queue in place of one that was lost; the follow store fills it again.
+"""Replaces a lost queue by a new one, which the follow store fills again.
 
-The outbox keeps actions for as long as the purge window, which is longer than anything is in flight. So all of them are
-relayed again: an action that had landed lands once more and changes nothing (rule 1); one that was relayed and not
-expanded, or expanded and not landed, lands now. A cluster whose watermark is older than the outbox is removed, to be
-created again.
+The outbox keeps actions for the purge window, which is longer than anything is in flight. All of them are relayed
+again: an action that had landed lands once more and changes nothing (rule 1); an action that had not been expanded, or
+whose deliveries had not landed, lands now. A cluster whose watermark is older than the outbox is removed, to be created
+again.
 
-The order makes it safe to kill at any step. Each cluster is told first that these actions have not landed; then the
-outbox is marked; the queue is made last. Until then there is no queue, no worker starts, and all is done again.
+The order makes it safe to kill this at any step. First each cluster notes that these actions have not landed; then the
+outbox is marked; the queue is made last. Until then no worker starts, because there is no queue, and all is done again.
 """
 
 from contextlib import ExitStack, closing
@@ -25,13 +25,13 @@ from workers.queue.port import QueueUnavailableError
 
 
 class OtherPartitionsError(Exception):
-    """The queue that was lost had other partitions than `feed.toml` says; the message names both."""
+    """The lost queue had other numbers of partitions than `feed.toml` says; the message names both."""
 
 
 class Reindexed(NamedTuple):
     """What was done. again: how many actions are relayed again. gone: clusters that were removed, because the outbox no
-    longer has all that they lack: they must be created again. unindexed_before_ms: actions that were recorded before
-    this time, and not expanded by then, are in no index any more; None if all are in one.
+    longer has all that they lack; they must be created again. unindexed_before_ms: actions that were recorded before
+    this time, and had not been expanded, are in no index any more; None if all actions are in one.
     """
 
     again: int
@@ -40,11 +40,11 @@ class Reindexed(NamedTuple):
 
 
 def is_lost(config: Config) -> bool:
-    """Whether there is no queue, or one that was not made to its end.
+    """Whether there is no queue, or one whose creation was not finished.
 
     Raises:
         ConfigError: the queue is not a file of the home.
-        QueueUnavailableError: there is a file that is no queue: somebody has to look at it.
+        QueueUnavailableError: there is a file that is no queue: an operator has to look at it.
     """
     path = config.queue_file
     if path is None:
@@ -79,11 +79,11 @@ def reindex(config: Config) -> Reindexed:
         now_ms = follows.now()
         marks = {name: progress.watermark() or 0 for name, progress in clusters.items()}
         for name, progress in clusters.items():
-            # As long as not everything is relayed again, no tick is later than now. The hold comes before the notes on
-            # parked deliveries go: their actions are among those that are relayed again.
+            # Until everything is relayed again, no tick is later than now. The hold is noted before the notes on parked
+            # deliveries are removed: their actions are among those that are relayed again.
             progress.hold([(marks[name] or wiring.REBUILDING_MS + 1, now_ms)])
             progress.lift_all(now_ms)
-        # The clusters note offsets, and take smaller ones for messages that they have (0032).
+        # Clusters note offsets, and treat messages with smaller offsets as applied (0032).
         first_offset = max(map(furthest, clusters.values()), default=0)
         for progress in clusters.values():
             note_new_queue(progress, config.partitions, first_offset)
@@ -101,7 +101,7 @@ def reindex(config: Config) -> Reindexed:
 
 
 def _note_gaps(config: Config) -> None:
-    """Updates that were posted to a catalog, and not entered yet, are nowhere else."""
+    """Notes a gap in each catalog with posted updates: updates that had not been entered are nowhere else."""
     names = posted(config.catalogs)
     if not names:
         return
@@ -116,7 +116,9 @@ def _note_gaps(config: Config) -> None:
 
 
 def _refuse_other_partitions(config: Config, clusters: dict[str, Progress]) -> None:
-    """Ticks that came through partitions which are no more would keep the watermarks back for ever."""
+    """Raises OtherPartitionsError if the lost queue had other partitions: ticks of partitions that no longer exist
+    would keep the watermarks back for ever.
+    """
     for name, progress in clusters.items():
         if (had := progress.partitions()) > config.partitions:
             raise OtherPartitionsError(
@@ -126,7 +128,7 @@ def _refuse_other_partitions(config: Config, clusters: dict[str, Progress]) -> N
 
 
 def _remove_leftovers(config: Config) -> None:
-    """The log of the lost file: it must not be taken for that of the new one."""
+    """Removes the log of the lost file: the new file must not use it as its own."""
     path = config.path(config.queue)
     try:
         for suffix in ("-wal", "-shm"):

@@ -1,4 +1,4 @@
-"""Replay: recorded history, JSON lines, into the follow store.
+"""Replay records a history, in JSON lines, in the follow store.
 
     {"type": "follow", "ts": 1341100972000, "follower": 1, "user": 2}
     {"type": "unfollow", "ts": 1341100973000, "follower": 1, "board": 8}
@@ -7,7 +7,7 @@
     {"type": "reorder_pin", "ts": 1341100976000, "board": 8, "pin": 7, "before": 5, "after": 3}
 
 A reorder names the pin above the new place (`before`), the one below it (`after`), or both; or `"to"`: `"top"` or
-`"bottom"`. It sees what the lines before it recorded.
+`"bottom"`. It sees what earlier lines recorded.
 
 A pin keeps its recorded time. Everything else gets the store's clock, in the order of the lines: a marker's age is
 counted by its timestamp, so that one dated in the past would be purged at once (rule 2).
@@ -42,8 +42,8 @@ from feedstore.validation import words
 
 MAX_LINE_BYTES: Final = 65_536
 BATCH: Final = 10_000
-"""How many actions one call of the follow store records, at most: in SQLite they are one transaction, and others who
-record wait for it.
+"""The most actions that one call of the follow store records: in SQLite they are one transaction, for which other
+processes that record wait.
 """
 
 _READ_BYTES: Final = 655_360
@@ -60,7 +60,7 @@ _Id = Annotated[
         ),
     ),
 ]
-"""As `refuse_reserved` has it, and at no cost: lines come by the million."""
+"""The ids that `refuse_reserved` permits, checked at no cost by the decoder: there are millions of lines."""
 
 
 class _Follow(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="follow"):
@@ -118,7 +118,7 @@ _decode: Final = _decoder.decode
 
 
 def line(action: Action, ts: int) -> dict[str, object]:
-    """The line of an action, before it is encoded. ts: for what has no time of its own."""
+    """The line of an action, before it is encoded. ts: the time of an action that has none of its own."""
     match action:
         case Follow(follower, followee):
             return {"type": "follow", "ts": ts, "follower": follower, followee.kind: followee.id}
@@ -142,14 +142,16 @@ def _followee(user: int | None, board: int | None) -> Followee:
 
 
 class ByteStream(Protocol):
-    """A binary stream. `read1` returns what there is, at most so many bytes, and waits only for the first of them."""
+    """A binary stream. `read1` returns the bytes that there are, at most `size`, and waits only for the first of
+    them.
+    """
 
     def read1(self, size: int, /) -> bytes: ...
 
 
 @dataclass
 class Replayed:
-    """The counts of a replay: lines that were read, of them the bad ones, and recorded actions and reorders."""
+    """The counts of a replay: lines that were read, bad lines among them, and recorded actions and reorders."""
 
     lines: int = 0
     bad: int = 0
@@ -157,8 +159,8 @@ class Replayed:
 
 
 class InterruptedReplayError(Exception):
-    """It stopped before its end: continue with line `next_line`. Every line before it is recorded, or was reported as
-    bad; up to a batch of those from it on may be recorded too.
+    """A replay stopped before its end: continue with line `next_line`. Every line before that one is recorded, or was
+    reported as bad; up to a batch of lines from there on may be recorded too.
     """
 
     def __init__(self, next_line: int, cause: str) -> None:
@@ -177,8 +179,8 @@ def replay(
 ) -> Replayed:
     """Records every line from `from_line` on.
 
-    bad_line: told the number of each line that could not be recorded, and why; the others are recorded.
-    progress: told now and then what was done so far, and how many bytes were read.
+    bad_line: is told the number of each line that could not be recorded, and why; the others are recorded.
+    progress: is told now and then what was done so far, and how many bytes were read.
 
     Raises:
         InterruptedReplayError: the follow store is unavailable, a board is crowded, the source cannot be read, or a
@@ -228,7 +230,9 @@ def _reorder(boards: Boards, move: Move) -> list[Placed | ReorderRefusedError]:
 def _batches(
     numbers: Sequence[int], requests: Sequence[Request | Move]
 ) -> Iterator[tuple[Sequence[int], list[Request] | Move]]:
-    """In the order of the lines, with their numbers: up to BATCH actions together, or one reorder."""
+    """Yields the requests in the order of their lines, with the lines' numbers: up to BATCH actions together, or one
+    reorder.
+    """
     start = 0
     while start < len(requests):
         actions: list[Request] = []
@@ -247,7 +251,7 @@ def _batches(
 def _requests(
     lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]
 ) -> tuple[Sequence[int], Sequence[Request | Move]]:
-    """The requests of lines, with their numbers. All at once where all are good, which they nearly always are."""
+    """The requests of lines, with their numbers. Only if a line is bad, each line is tried by itself."""
     try:
         return range(first, first + len(lines)), [_decode(line).request() for line in lines]
     except (msgspec.MsgspecError, InvalidValueError, UnicodeDecodeError, RecursionError):
@@ -275,11 +279,13 @@ def _good(lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]) -
 
 
 _OVERSIZED: Final = b"an oversized line"
-"""Replaces a line that was too long. It is not JSON, so it never passes for a good one."""
+"""Replaces a line that was too long. It is not JSON, so it never counts as a good line."""
 
 
 def _blocks(source: ByteStream) -> Iterator[tuple[int, list[bytes], int]]:
-    """(number of the first line, whole lines, bytes read), in memory bounded by _READ_BYTES and MAX_LINE_BYTES."""
+    """Yields (number of the first line, whole lines, bytes read). Memory is bounded by _READ_BYTES and
+    MAX_LINE_BYTES.
+    """
     number = 1
     rest = b""
     oversized = False

@@ -1,4 +1,4 @@
-"""Writes what others read and the code knows: `python -m workers.app.schemas [--check]`."""
+"""Writes the files that are made from code: `python -m workers.app.schemas [--check]`."""
 
 import json
 import sys
@@ -35,7 +35,7 @@ EXPORTS: dict[str, Callable[[], str]] = {
 
 
 def stale(directory: Path, exports: Mapping[str, Callable[[], str]]) -> list[str]:
-    """The names of the files that are missing or differ from what the code says."""
+    """The names of the files that are missing or differ from the code."""
     return [
         name
         for name, export in exports.items()

@@ -1,4 +1,4 @@
-"""Flushes, compactions and moves of regions by a Java tool of ours (`coprocessor/`): no gateway of HBase has them."""
+"""Flushes, compacts and moves regions by a Java tool of ours (`coprocessor/`): no gateway of HBase can do that."""
 
 import contextlib
 import json
@@ -17,7 +17,7 @@ _FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
     "-Djava.net.preferIPv4Stack=true",
-    # HBase's client looks into the JDK's own classes, which Java 17 forbids without these.
+    # HBase's client looks into the JDK's own classes, which Java 17 permits only with these.
     "-Dorg.apache.hbase.thirdparty.io.netty.tryReflectionSetAccessible=true",
     *(
         word
@@ -30,17 +30,17 @@ _FLAGS = (
 _CLASS = "feedstore.admin.TableTool"
 _MARK = "error: "
 _MARGIN_S = 60.0
-"""How long the tool may take beyond what it was given: to start, and to end."""
+"""How much longer than its time-out the tool may take, to start and to end."""
 _ASK_S = 0.1
 
 
 class TableToolError(Exception):
-    """The tool could not be run, or could not do it; the message says why."""
+    """The tool could not be run, or could not do its work; the message says why."""
 
 
 @dataclass(frozen=True)
 class TableTool:
-    """The tool before one cluster. class_path: Java's, with HBase's jars and ours. zookeeper: HOST:PORT."""
+    """The tool for one cluster. class_path: Java's, with HBase's jars and ours. zookeeper: HOST:PORT."""
 
     class_path: str
     zookeeper: str
@@ -48,10 +48,11 @@ class TableTool:
     def run(
         self, words: Sequence[str], timeout_s: int, line: Callable[[dict[str, Any]], None], waiting: Callable[[], None]
     ) -> None:
-        """Runs one command. line: gets what it says, as it says it. waiting: called every now and then.
+        """Runs one command. line: gets each line of its output at once. waiting: is called now and then.
 
         Raises:
-            TableToolError: also if it does not end in time; it is then ended, and HBase finishes what it has begun.
+            TableToolError: also if the tool does not end in time; it is then killed, and HBase finishes what it has
+            begun.
         """
         argv = [
             _java(), *_FLAGS, "-cp", self.class_path, _CLASS,
@@ -83,7 +84,7 @@ class TableTool:
 
 
 class _Lines:
-    """The lines of a stream, read on a thread of their own."""
+    """The lines of a stream, read by a thread of their own."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._read: list[str] = []
@@ -92,7 +93,7 @@ class _Lines:
         self._thread.start()
 
     def pass_on(self, line: Callable[[dict[str, Any]], None]) -> bool:
-        """Waits a moment; hands over what has been read since. False: no more will come."""
+        """Waits a moment, and hands over the lines that were read since the last call. False: no more will come."""
         self._thread.join(_ASK_S)
         more = self._thread.is_alive()
         while self._read:
@@ -114,6 +115,8 @@ def _java() -> str:
 
 
 def _error(said: IO[str]) -> str:
-    """The line that says what was wrong: the JVM may have said something before it, and the usage may follow."""
+    """The line of the output that says what was wrong: the JVM may have written lines before it, and the usage may
+    follow.
+    """
     lines = [line.strip() for line in said if line.strip()]
     return next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), lines[-1] if lines else "")

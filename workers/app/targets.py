@@ -1,4 +1,4 @@
-"""Tells a Prometheus on this machine what to scrape: a file for each process, as its `file_sd_configs` read them."""
+"""Tells a Prometheus on this machine what to scrape: writes a file for each process, for its `file_sd_configs`."""
 
 import contextlib
 import hashlib
@@ -12,10 +12,10 @@ from feedstore.errors import ConfigError
 
 @contextlib.contextmanager
 def named(folder: Path | None, home: Path, program: str, address: str) -> Iterator[None]:
-    """The file is there until the process ends in order. That of a process that was killed stays, so that its absence
-    is noticed, until the next process of the same command begins.
+    """Keeps a file for this process until the process ends in order. If it is killed, the file stays until the next
+    process of the same command begins, so that Prometheus notices the absence.
 
-    folder: where the files are; None: nothing is told. address: http://HOST:PORT.
+    folder: where the files are; None: no file is written. address: http://HOST:PORT.
 
     Raises ConfigError: there is no such folder.
     """
@@ -28,7 +28,7 @@ def named(folder: Path | None, home: Path, program: str, address: str) -> Iterat
             left.unlink(missing_ok=True)
     path = folder / f"{stem}{os.getpid()}.json"
     target = {"targets": [address.removeprefix("http://")], "labels": {"home": str(home), "program": program}}
-    # Prometheus may read it at any moment: it is there as a whole.
+    # Replaced as a whole: Prometheus may read it at any moment.
     new = path.with_suffix(".new")
     try:
         new.write_text(json.dumps([target]), encoding="utf-8")

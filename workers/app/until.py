@@ -1,4 +1,4 @@
-"""When a worker may end: what was recorded has landed, or has been expanded."""
+"""When a worker may end: once recorded actions have landed, or have been expanded."""
 
 import math
 import time
@@ -17,11 +17,11 @@ from workers.following.topics import ACTIONS
 
 
 def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
-    """Whether nothing is on its way: no outbox row to relay, and no group with anything left to do. clusters: only
-    these writers count.
+    """Whether nothing is on its way: there is no outbox row to relay, and no group has anything left to do. clusters:
+    only the writers of these clusters count.
 
-    What a later stage sends back to an earlier one (a refill) is on its way before the later stage commits, so that
-    looking at all of them twice, in their order, misses nothing.
+    If a later stage sends something back to an earlier one (a refill), that is on its way before the later stage
+    commits. So two looks at all stages, in their order, miss nothing.
     """
     names = list(ports.replicas if clusters is None else clusters)
     return all(_quiet(ports, names) for _ in range(2))
@@ -32,10 +32,11 @@ def _quiet(ports: Ports, clusters: Sequence[str]) -> bool:
 
 
 class End:
-    """Says when a worker may end. A port that is unavailable gives no answer: the loops say which, and keep trying.
+    """Says when a worker may end. While a port is unavailable, the answer is no: the loops log which one, and keep
+    trying.
 
-    yes: what it said last. away: clusters that it does not wait for any more, each with what is the matter with it.
-    rests_within_s: how long, once it says so, the worker waits at most until nothing is on its way.
+    yes: the last answer. away: clusters that are no longer waited for, each with the reason. rests_within_s: once the
+    answer is yes, the worker waits at most this long until nothing is on its way.
     """
 
     rests_within_s: float
@@ -54,11 +55,11 @@ class End:
 
 
 class Idle(End):
-    """Says when everything that was recorded has landed, and the watermarks say so too: a last tick is sent after it.
-    It never does while something is recorded all the time.
+    """Says when everything that was recorded has landed and the watermarks say so too: a last tick is sent for that. If
+    actions are recorded all the time, the answer is never yes.
 
-    clusters: asked for the names of those that are waited for; a cluster whose writer has ended is none of them.
-    away_s: how long it waits for clusters that do not answer while nothing else is left to do.
+    clusters: returns the names of the clusters to wait for, without those whose writer has ended. away_s: how long to
+    wait for clusters that do not answer once nothing else is left to do.
     clock: monotonic seconds.
     """
 
@@ -89,12 +90,12 @@ class Idle(End):
             if self._settled_ms is not None and _reach(self._ports, waited, self._settled_ms):
                 return True
         except UnavailableError:
-            pass  # a cluster: which one is found out now
+            pass  # a cluster is away: `_look_for_away` finds out which
         self._look_for_away(waited)
         return False
 
     def _look_for_away(self, waited: Sequence[str]) -> None:
-        """Gives up the clusters that are away if they are all that there is to wait for, and have been for long."""
+        """Gives up clusters that are away if nothing else is left to wait for, and has not been for `away_s`."""
         away: dict[str, str] = {}
         if self._away_s < math.inf and _quiet(self._ports, []):
             found = ((name, _matter(self._ports, name)) for name in waited)
@@ -109,8 +110,8 @@ class Idle(End):
 
 
 class RecordedLanded(End):
-    """Says when what had been recorded before it was first asked has landed, as the watermarks say (rule 10), whatever
-    is recorded meanwhile. clusters: as of Idle.
+    """Says when everything that had been recorded before the first question has landed, by the watermarks (rule 10),
+    whatever is recorded meanwhile. clusters: returns the names of the clusters to wait for.
     """
 
     rests_within_s = 5.0
@@ -127,8 +128,9 @@ class RecordedLanded(End):
 
 
 class RecordedExpanded(End):
-    """Says when what had been recorded before it was first asked has been relayed, and then passed by the expander: it
-    is in the indexes, and expanded but for what was left of large fanouts. Whatever is recorded meanwhile.
+    """Says when everything that had been recorded before the first question has been relayed and has passed the
+    expander, whatever is recorded meanwhile. It is then in the indexes, and expanded except for the rest of large
+    fanouts.
     """
 
     rests_within_s = 5.0
@@ -143,7 +145,7 @@ class RecordedExpanded(End):
         if self._recorded_ms is None:
             self._recorded_ms = _latest_ms(self._ports)
         if self._ends is None:
-            # In this order: what was relayed by then is in front of these ends.
+            # The order matters: what was relayed before is in front of these ends.
             if follows.settled_ms() <= self._recorded_ms:
                 return False
             self._ends = queue.ends(ACTIONS)
@@ -152,7 +154,9 @@ class RecordedExpanded(End):
 
 
 def _matter(ports: Ports, cluster: str) -> str | None:
-    """Why nothing lands in a cluster; None if it answers. Of its tables a worker has none but the notes of progress."""
+    """Why nothing lands in a cluster; None if it answers. It asks only for the notes of progress: a worker has no other
+    table of the cluster.
+    """
     try:
         Progress(ports.replicas[cluster].progress).watermark()
     except UnavailableError as error:
@@ -161,11 +165,11 @@ def _matter(ports: Ports, cluster: str) -> str | None:
 
 
 def _latest_ms(ports: Ports) -> int:
-    """By the clock that is furthest ahead: what has committed in any shard is before it."""
+    """The time by the shard clock that is furthest ahead: everything that has committed in any shard is before it."""
     return max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
 
 
 def _reach(ports: Ports, clusters: Iterable[str], time_ms: int) -> bool:
-    """Whether the watermark of each cluster is at a time, or later."""
+    """Whether the watermark of each cluster has reached a time."""
     marks = (Progress(ports.replicas[name].progress).watermark() for name in clusters)
     return all(mark is not None and mark >= time_ms for mark in marks)

@@ -1,4 +1,6 @@
-"""Turns the configuration into ports and ports into a worker: the one place in this package that knows the adapters."""
+"""Turns the configuration into ports, and ports into a worker: the only place in this package that knows the
+adapters.
+"""
 
 import os
 import random
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 REBUILDING_MS = 1
-"""The watermark of a cluster that is being rebuilt from nothing: nothing is known to have landed."""
+"""The watermark of a cluster that is rebuilt from nothing: nothing has landed for certain."""
 
 
 Body = TypeVar("Body")
@@ -80,13 +82,14 @@ def open_ports(
     alone: bool = False,
     tracer: Tracer = UNTRACED,
 ) -> Ports:
-    """Opens the adapters of a home. access: `write` for the one worker that writes the clusters, `read` for all
-    else. clock: None: that of the home (`clock_of`). feeds: whether feeds are read or written, or only how far each
-    cluster is. alone: whether every loop of the home runs in this process, as of `EmbeddedQueue.open`. tracer: its
-    caller closes it, after the ports.
+    """Opens the adapters of a home. access: `write` for the one worker that writes the clusters, `read` for everything
+    else. clock: None: the home's (`clock_of`). feeds: whether feeds are read or written, or only the notes about each
+    cluster. alone: whether every loop of the home runs in this process, so that the queue need not look for what others
+    publish. tracer: the caller closes it, after the ports.
 
     Raises:
-        ConfigError, FollowStoreUnavailableError, QueueUnavailableError: clusters are opened later, when they are used.
+        ConfigError, FollowStoreUnavailableError, QueueUnavailableError. No error of a cluster: these are opened when
+        they are used.
     """
     clock = clock or feedstore_wiring.clock_of(config)
     with ExitStack() as stack:
@@ -108,10 +111,10 @@ def open_ports(
 
 
 def create(config: Config) -> None:
-    """Makes every store of a home; what is there stays as it is.
+    """Makes every store of a home; existing ones stay as they are.
 
     Raises:
-        ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: done in part; do it again.
+        ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: a part is done; do it again.
     """
     feedstore_wiring.create_follows(config)
     feedstore_wiring.clock_of(config)()  # from now on every process of the home is compared with this one
@@ -121,13 +124,13 @@ def create(config: Config) -> None:
 
 
 def create_queue(config: Config, first_offset: int = 0) -> None:
-    """Makes the queue with its groups; one that is there stays as it is. first_offset: of a queue in a file that takes
-    the place of another one. Raises QueueError, ConfigError.
+    """Makes the queue with its groups; an existing one stays as it is. first_offset: the offset of the first messages,
+    if a queue in a file replaces another one. Raises QueueError, ConfigError.
     """
     _create_topics(config, first_offset)
     with ExitStack() as stack:
         queue = stack.enter_context(closing(open_queue(config, feedstore_wiring.clock_of(config))))
-        # From now on, what retention takes before a group has read it is noticed.
+        # From now on each group notices if retention drops messages before it has read them.
         queue.consumer(ACTIONS, EXPANDER).close()
         for cluster in config.clusters:
             for topic, group in (*cluster_groups(cluster.name), *_catalog_groups(config, cluster.name)):
@@ -135,7 +138,7 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
 
 
 def topics_of(config: Config) -> tuple[Topic[object], ...]:
-    """The topics of the queue of a home."""
+    """The topics of a home's queue."""
     if not posted(config.catalogs):
         return TOPICS
     from workers.catalog.topics import UPDATES  # noqa: PLC0415 - other homes do not pay for it
@@ -144,7 +147,7 @@ def topics_of(config: Config) -> tuple[Topic[object], ...]:
 
 
 def _catalog_groups(config: Config, cluster: str) -> list[tuple[Topic[object], str]]:
-    """The stage that enters posted updates in a cluster."""
+    """The topic and group of each stage that enters posted updates into a cluster."""
     names = posted(config.catalogs)
     if not names:
         return []
@@ -155,12 +158,14 @@ def _catalog_groups(config: Config, cluster: str) -> list[tuple[Topic[object], s
 
 
 def is_embedded(config: Config) -> bool:
-    """Whether one worker holds the home, because its queue or one of its clusters is a file of it."""
+    """Whether one worker holds the home, because its queue or one of its clusters is in files of the home."""
     return config.queue_file is not None or any(each.in_files for each in config.clusters)
 
 
 def open_queue(config: Config, clock: Callable[[], int], *, alone: bool = False) -> Queue:
-    """The queue of a home. clock, alone: as in `open_ports`. Raises ConfigError, QueueUnavailableError."""
+    """Opens the queue of a home. clock: ms since 1970. alone: whether every loop of the home runs in this process.
+    Raises ConfigError, QueueUnavailableError.
+    """
     match config.queue_scheme:
         case "embedded":
             try:
@@ -177,7 +182,7 @@ def open_queue(config: Config, clock: Callable[[], int], *, alone: bool = False)
 
 
 def _open_dead_letters(config: Config, stack: ExitStack) -> DeadLetters:
-    """Opens what `stack` closes."""
+    """Opens the dead letters; `stack` closes them."""
     match config.queue_scheme:
         case "embedded":
             return stack.enter_context(closing(open_dead_letters(config.path(config.queue))))
@@ -199,7 +204,7 @@ def _create_topics(config: Config, first_offset: int) -> None:
             address = kafka_address(config)  # first: it says what to install
             from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
 
-            # Differences in the brokers' own settings stop no worker: feedctl topics check names them.
+            # Differences in the brokers' own settings stop no worker; feedctl topics check names them.
             if left := [each for each in topics.apply(address, topic_definitions(config)) if not each.is_broker]:
                 raise QueueError("; ".join(map(str, left)))
         case _:
@@ -207,7 +212,7 @@ def _create_topics(config: Config, first_offset: int) -> None:
 
 
 def lost_queue(error: NoQueueError) -> str:
-    """The sentence about a home without its queue."""
+    """The sentence about a home whose queue is missing."""
     return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
 
 
@@ -224,7 +229,7 @@ def kafka_address(config: Config) -> "KafkaAddress":
 
 
 def topic_definitions(config: Config) -> "list[TopicDefinition]":
-    """How the topics of the queue must be set, if it is Kafka. Raises ConfigError."""
+    """The definitions of the queue's topics, if it is Kafka. Raises ConfigError."""
     address = kafka_address(config)
     from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
 
@@ -238,9 +243,9 @@ def topic_definitions(config: Config) -> "list[TopicDefinition]":
 
 
 def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) -> None:
-    """Refuses a queue whose topics could lose what they acknowledged. Then opens clusters that are to be written, and
-    refuses those whose tables would break the rules. One that is away is fine: its writer waits, and looks again (rule
-    12). A follow store refuses by itself what could lose actions.
+    """Refuses a queue whose topics could lose acknowledged messages. Then opens the clusters that will be written, and
+    refuses those whose tables would break the rules. If a cluster is away, it is not refused: its writer waits, and
+    checks later (rule 12). A follow store refuses by itself settings that could lose actions.
 
     Raises:
         UnsafeTopicsError, UnsafeTableError: the message names each setting.
@@ -249,7 +254,7 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
     """
     match config.queue_scheme:
         case "embedded":
-            pass  # its file is as this program made it
+            pass  # its file has no settings to check
         case "kafka":
             address = kafka_address(config)  # first: it says what to install
             from workers.queue.kafka import topics  # noqa: PLC0415 - its library is an extra
@@ -267,8 +272,8 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
 
 
 def other_partitions(config: Config, found: Iterable[int]) -> str | None:
-    """The fault of a queue whose topics have other numbers of partitions than feed.toml says, and how to end it; None
-    if they have as many. All works with those that are there; a queue that is made again has what feed.toml says.
+    """The fault of a queue whose topics have other numbers of partitions than feed.toml says, and how to mend it; None
+    if they agree. Everything works with the partitions that exist; a queue that is made again gets what feed.toml says.
     """
     wanted = config.partitions
     other = min((count for count in found if count != wanted), default=None)
@@ -283,20 +288,21 @@ def other_partitions(config: Config, found: Iterable[int]) -> str | None:
 
 
 def warn_of_partitions(ports: Ports, config: Config) -> None:
-    """Logs `other_partitions`, if they can be asked for now."""
+    """Logs `other_partitions`, if the queue answers now."""
     with suppress(QueueUnavailableError):
         if said := other_partitions(config, map(ports.queue.partitions, topics_of(config))):
             _log.warning("queue.partitions_differ", error=said)
 
 
 _WRITER_BYTES = 8_000_000
-"""How many bytes of messages a writer keeps: some 400,000 cells in packs, which take twice as many bytes as arrays."""
+"""The most bytes of messages that a writer keeps: some 400,000 cells in packs, which take twice as many bytes as
+arrays."""
 
 
 def worker(ports: Ports, config: Config, writers: Sequence[Loop] | None = None, looking: Sequence[Loop] = ()) -> Worker:
-    """A worker: relay, expander, housekeeping, and what writes the clusters. writers: what does that, or watches what
-    does it elsewhere; None: all clusters are written in this process. looking: what looks at how things are, for its
-    metrics.
+    """Makes a worker: relay, expander, housekeeping, and the writers of the clusters. writers: loops that write the
+    clusters, or that watch processes which do; None: all clusters are written in this process. looking: loops that
+    update the gauges.
     """
     loops = list(looking)
     try:
@@ -309,7 +315,7 @@ def worker(ports: Ports, config: Config, writers: Sequence[Loop] | None = None, 
                 loops += writing(ports, config, name)
         loops.append(housekeeping(ports, config))
     except BaseException:
-        # A consumer that stays open would keep its group from the next worker.
+        # A consumer that stayed open would keep the next worker out of its group.
         for loop in loops:
             loop.close()
         raise
@@ -317,15 +323,18 @@ def worker(ports: Ports, config: Config, writers: Sequence[Loop] | None = None, 
 
 
 def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
-    """The loop that looks at the state of stores and queue. faults: as of `ClusterGauges`."""
+    """The loops that update the gauges of stores, queue and clusters. faults: whether every part of each cluster is
+    looked at; then the tables of the feeds must be open.
+    """
     clusters = [ClusterGauges(ports, name, time.monotonic, faults=faults) for name in ports.replicas]
     looks = {"gauges": QueueGauges(ports, config).look} | {each.name: each.look for each in clusters}
     return [Every(name, look, LOOK_EVERY_S, time.monotonic, "gauges.unavailable") for name, look in looks.items()]
 
 
 def canaries(ports: Ports, config: Config) -> list[Loop]:
-    """The loop that sends canaries the whole way, and looks for them in each cluster, if the configuration wants any.
-    The tables of the feeds are open. A worker that ends when everything has landed has none: they would never end.
+    """The loops that send canaries the whole way and look for them in each cluster, if the configuration wants any. The
+    tables of the feeds must be open. A worker that ends when everything has landed has no canaries: with them it would
+    never end.
     """
     if config.worker.canary_ms is None:
         return []
@@ -341,7 +350,7 @@ def canaries(ports: Ports, config: Config) -> list[Loop]:
 
 
 def relays(ports: Ports, config: Config) -> list[Loop]:
-    """A relay for each shard of the follow store, and what sends the ticks."""
+    """A relay for each shard of the follow store, and the loops that send ticks."""
     every = [
         Relay(
             ports.follows,
@@ -400,7 +409,7 @@ def expander(ports: Ports, config: Config) -> Loop:
 
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
-    """The loops that write a cluster, in one process: its writer, its retries, its sweeper, and those of catalogs."""
+    """The loops that write a cluster, in one process: its writer, retries and sweeper, and those of its catalogs."""
     loops = [loop(ports, config, cluster) for loop in (writer, retries, _sweeping)]
     if config.catalogs:
         from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
@@ -411,7 +420,7 @@ def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
 
 def writer(ports: Ports, config: Config, cluster: str) -> Loop:
     def stage(applied: Applied) -> Stage[Delivery | Hold | Pack]:
-        # Made with the stage: what it remembers of its cluster holds until the cluster goes back.
+        # Made again with each stage: what it remembers of its cluster is true until the cluster goes back.
         handler = _writer(ports, config.limits, cluster)
         about = {**processing(DELIVERIES, writer_group(cluster)), "feedstore.cluster": cluster}
         moving = {**sending(RETRIES), "feedstore.cluster": cluster}
@@ -443,7 +452,7 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
             ticks=_no_ticks,
             lost=lost_message(cluster),
             slots=ParkedSlots(cluster, handler.late_before_ms),
-            # What is for another cluster waits for nothing.
+            # A message for another cluster is never delayed.
             due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
             given_up=parking.give_up,
             note=applied.note,
@@ -460,7 +469,7 @@ def _from_its_cluster(
 
 
 def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick | Malformed]) -> "partial[Stage[Body]]":
-    """A stage without its handler, which the caller adds."""
+    """Makes a stage but for its handler, which the caller adds."""
     return partial(
         Stage[Body],
         group,

@@ -1,7 +1,7 @@
-"""A cluster's writer in a process of its own.
+"""Runs a cluster's writer in a process of its own.
 
-One interpreter runs one thread at a time: writers and an expander in one process take turns with it, and the whole
-is as slow as one core. Apart, they share only files, and what kills one of them leaves the other cluster alone.
+One interpreter runs one thread at a time: writers and an expander in one process take turns, and the whole is as slow
+as one core. In separate processes they share only files, and if one is killed, the other clusters are unaffected.
 
 The processes are forked before their worker has opened anything or has a second thread. They share the memory of all
 that was imported by then, and take no time to start.
@@ -45,21 +45,21 @@ FAILED, LOST, DEAD_LETTERS = 1, 4, 5
 
 _LOOK_S: Final = 0.1
 _END_S: Final = 60.0
-"""How long writers may take to end, all together. One that is killed loses nothing: what it had not committed comes
+"""How long all writers together may take to end. Killing one loses nothing: messages that it had not committed come
 again."""
 _SAY_S: Final = 2.0
-"""How long the end of a writer is waited for before the log says so."""
+"""If a writer takes longer than this to end, the log says so."""
 _SAID_MAX: Final = 4_000
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_NAME: Final = 15
-"""Of prctl(2). A name may have 15 bytes."""
+"""A constant of prctl(2). A name may have 15 bytes."""
 _BEGIN, _BEGIN_COUNTED = b"b", b"c"
-"""What a process waits for before it opens a store, and before it tells what it counts."""
+"""The words that a process waits for before it opens a store. With the second one it also tells what it counts."""
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class ProcessEndedError(Exception):
-    """A process of this worker ended by itself; the message says how."""
+    """A process of this worker has ended by itself; the message says how."""
 
 
 class NoProcessError(NotNowError):
@@ -72,11 +72,11 @@ class _Pipe(NamedTuple):
 
 
 class WriterProcess:
-    """A loop of a worker that is a process: watches it. The context that forked it ends it.
+    """A loop of a worker that watches a writer's process. The context that forked the process ends it.
 
-    pid: of the process. word: the end of a pipe that the process waits for, and works as long as it is open: this
-    process may die in any way. said: the end of one that says why it ended, and is closed when it has. told: what it
-    counts.
+    pid: the process's id. word: the end of a pipe by which the process is told to begin; it works as long as the pipe
+    is open, so that it ends in whatever way this process dies. said: the end of a pipe by which it says why it ended;
+    the pipe is closed once it has. told: the end of the pipe by which it tells what it counts.
     """
 
     rest_s = REST_S
@@ -84,7 +84,7 @@ class WriterProcess:
     def __init__(self, cluster: str, pid: int, word: int, said: int, told: int) -> None:
         self.name = writer_group(cluster)
         self.heard: HeardProcess | None = None
-        """What it counts, once it began, if it was asked for that."""
+        """The counts of the process once it has begun, if it was asked for them."""
         self._pid = pid
         self._word = word
         self._said = said
@@ -93,7 +93,9 @@ class WriterProcess:
         self._ended: Exception | None = None
 
     def begin(self, *, counted: bool) -> None:
-        """Lets it open its stores and work, unless it does already. counted: whether it is asked for what it counts."""
+        """Lets the process open its stores and work, unless it already does. counted: whether it shall tell what it
+        counts.
+        """
         if self._begun:
             return
         self._begun = True
@@ -103,11 +105,11 @@ class WriterProcess:
             os.write(self._word, _BEGIN_COUNTED if counted else _BEGIN)
 
     def step(self) -> bool:
-        """Looks whether it still runs.
+        """Checks whether the process still runs.
 
         Raises:
-            PositionLostError, TooManyDeadLettersError: as its stage did.
-            ProcessEndedError: it ended in any other way.
+            PositionLostError, TooManyDeadLettersError: the process's stage raised it.
+            ProcessEndedError: the process ended in any other way.
         """
         if self._runs(_LOOK_S):
             return True
@@ -115,16 +117,16 @@ class WriterProcess:
         raise self._ended
 
     def close(self) -> None:
-        """It works on: the next run of a worker may watch it."""
+        """Does nothing: the process continues, and the next run of a worker may watch it."""
 
     def let_end(self) -> None:
-        """Asks it to end after its current step. Returns at once."""
+        """Asks the process to end after its current step. Returns at once."""
         if self._word != -1:
             os.close(self._word)
             self._word = -1
 
     def wait(self, end_s: float) -> None:
-        """Waits for its end, which it is forced to at `end_s` of `time.monotonic`."""
+        """Waits for the process's end, and kills it at `end_s` of `time.monotonic`."""
         if self._runs(min(_SAY_S, _left_s(end_s))):
             _log.info("writer.ending", loop=self.name, within_s=round(_left_s(end_s)))
         if self._runs(_left_s(end_s)):
@@ -134,13 +136,13 @@ class WriterProcess:
         self.forget()
 
     def forget(self) -> None:
-        """Closes what this process has of it."""
+        """Closes this process's ends of the pipes."""
         self.let_end()
         os.close(self._said)
         os.close(self._told)
 
     def _runs(self, wait_s: float | None) -> bool:
-        """wait_s: how long its end is waited for; None: until it has ended."""
+        """Whether the process runs. wait_s: how long to wait for its end; None: until it has ended."""
         if self._ended is not None:
             return False
         poll = select.poll()
@@ -165,12 +167,12 @@ def _how(code: int) -> str:
 
 @contextmanager
 def forked(config: Config, log_level: str) -> Iterator[Sequence[WriterProcess]]:
-    """A process for each cluster, in their order. None opens anything before it is told to begin. They end with this
-    context, and with this process.
+    """Forks a process for each cluster, in the clusters' order. A process opens nothing before it is told to begin. All
+    end with this context, and with this process.
 
-    They inherit every descriptor: above all that of the home's lock, so that no other worker takes the home while one
-    of them is still ending. Call it before there is a second thread, or an open store: a thread's locks would stay as
-    they are in the new process for ever, and SQLite must not be carried into it.
+    They inherit every descriptor, above all that of the home's lock: no other worker can take the home while one of
+    them is still ending. Call it before there is a second thread or an open store: locks that a thread holds would stay
+    locked in the new process for ever, and SQLite must not be used across a fork.
 
     Raises NoProcessError, ConfigError.
     """
@@ -181,7 +183,7 @@ def forked(config: Config, log_level: str) -> Iterator[Sequence[WriterProcess]]:
             f"no process for a writer can be forked: {threads} threads run in this one already (of Python: {names}): "
             "unset LD_PRELOAD, which loads libraries that may start some"
         )
-    # If it is ignored, which is inherited, the system keeps no process's end, and none can be waited for.
+    # If this signal is ignored, which is inherited, the system keeps no process's exit, and none can be waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     memory_tuning.share_heap()
     memory_tuning.relax()
@@ -201,9 +203,9 @@ def forked(config: Config, log_level: str) -> Iterator[Sequence[WriterProcess]]:
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Signals that end this process come after this context. Between the fork and the first line of the new process
-    they would run this process's handlers in both: an error in the new one would lead it into its parent's contexts,
-    and it would end its brothers.
+    """Delays signals that end this process until the end of this context. Between the fork and the first line of the
+    new process they would run this process's handlers in both: an error in the new process would unwind its copy of its
+    parent's contexts, which end the other writers.
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
@@ -213,8 +215,8 @@ def _signals_wait() -> Iterator[None]:
 
 
 def _threads() -> int:
-    """Those of libraries as well, where the system tells: RocksDB keeps its own when all is closed, and a process that
-    was forked then would wait for them for ever.
+    """The number of threads, with those of libraries if the system tells. RocksDB keeps its threads when everything is
+    closed, and a process that is forked then would wait for them for ever.
     """
     try:
         return sum(1 for _ in Path("/proc/self/task").iterdir())
@@ -223,10 +225,10 @@ def _threads() -> int:
 
 
 def _load(config: Config) -> None:
-    """Imports what writers import when they first write: once for all of them."""
+    """Imports what writers import at their first write, once for all of them."""
     for cluster in config.clusters:
         place(config, cluster.name)
-    # numpy multiplies no matrices here, and a thread of the library that does would be there before the fork.
+    # numpy multiplies no matrices here, and the library that does that would start a thread before the fork.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     import_module("feedstore.widecolumn.arrays")
 
@@ -256,13 +258,15 @@ def _fork(config: Config, cluster: str, log_level: str, others: Sequence[WriterP
 def _live(
     config: Config, cluster: str, log_level: str, others: Sequence[WriterProcess], word: _Pipe, said: _Pipe, told: _Pipe
 ) -> NoReturn:
-    """The whole life of the new process. It never returns into the code of its parent, whose contexts are not its."""
+    """The whole life of the new process. It never returns into the code of its parent, whose contexts it must not
+    end.
+    """
     code, why = FAILED, ""
     try:
-        for number in _ENDING:  # they are sent to all three by a terminal, systemd or pkill; the parent decides
+        for number in _ENDING:  # terminals, systemd or pkill send them to all processes; the parent decides
             signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
-        for process in others:  # or they would not see that this one's parent has died
+        for process in others:  # otherwise they would not notice their parent's death
             process.forget()
         for descriptor in (word.write, said.read, told.read):
             os.close(descriptor)
@@ -278,10 +282,10 @@ def _live(
 
 
 def _written(config: Config, cluster: str, log_level: str, word: int, told: int) -> tuple[int, str]:
-    """Runs one cluster's loops in this process; returns the exit code, and why it ended."""
+    """Runs one cluster's loops in this process; returns the exit code, and why they ended."""
     stop = threading.Event()
     nothing = os.open(os.devnull, os.O_RDWR)
-    for descriptor in (0, 1):  # what reads the output of the parent sees its end
+    for descriptor in (0, 1):  # so that a reader of the parent's output sees its end
         os.dup2(nothing, descriptor)
     os.close(nothing)
     _show_as(writer_group(cluster))
@@ -316,18 +320,21 @@ def _written(config: Config, cluster: str, log_level: str, word: int, told: int)
 
 
 def _die_with(parent: int) -> None:
-    """If the parent is killed, this process is, too: one that hangs would keep the home and its cluster's files from
-    the next worker, and nothing is lost by it. Linux does that once the *thread* that forked has ended; it is the only
-    one of the parent, and so lives as long. Other systems do not: there one that hangs stays.
+    """Makes the system kill this process if the parent is killed. Otherwise a process that hangs would keep the home
+    and its cluster's files from the next worker; killing it loses nothing. Linux does this once the *thread* that
+    forked has ended: that is the parent's only thread at that time, and lives as long as the parent. Other systems
+    cannot do it: there a process that hangs stays.
     """
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it had ended before that
+    if os.getppid() != parent:  # the parent had ended before that
         os._exit(FAILED)
 
 
 def _show_as(name: str) -> None:
-    """In `top` and `ps -o comm`: its command line is that of its parent. Other systems than Linux show no such name."""
+    """Sets this process's name in `top` and `ps -o comm`: its command line is its parent's. Only Linux shows such a
+    name.
+    """
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
 

@@ -11,10 +11,10 @@ from feedstore.errors import MissingExtraError
 
 def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], None]) -> int:
     """Writes every pin of a board from the top: `pin`, `created_ms` and `moved_ms` (0: never) as int64, `sequence` as
-    decimal128(38, 0), which holds all its digits. Returns how many pins. A pin that is moved meanwhile may be in it
-    twice, or not at all. The file is there whole, or as it was before.
+    decimal128(38, 0), which holds all its digits. Returns how many pins. A pin that is moved meanwhile may be in the
+    file twice, or not at all. The file is replaced as a whole, or stays as it was.
 
-    Raises ConfigError: its library is missing. OSError, FollowStoreUnavailableError.
+    Raises ConfigError if Parquet's library is missing; OSError, FollowStoreUnavailableError.
     """
     try:
         import pyarrow as pa  # noqa: PLC0415 - its library is an extra

@@ -16,24 +16,25 @@ ROWS: Final = 16
 """The most rows of one transaction: a drop on the same board waits for one."""
 
 ROWS_AGAIN: Final = 64
-"""The same where each transaction looks again at what those before it have passed: that takes most of its time."""
+"""The most rows of one transaction if each looks again at what those before it have passed: that takes most of its
+time."""
 
 TRANSACTIONS: Final = 2_048
 REQUEST_S: Final = 1.0
-"""How many transactions one request gets at once, and how much time after the first. Then it is asked again, so that
-other tasks go first: ticks, and so the watermarks of all clusters, wait for it."""
+"""A request gets this many transactions at once, and this much time after the first. Then the rest is requested again,
+so that other tasks go first: ticks, and so the watermarks of all clusters, wait for it."""
 
 CALL_S: Final = 2.0
-"""Requests that have not begun when a call has lasted so long are asked again."""
+"""When a call has lasted this long, requests that it has not begun are made again."""
 
 _log = structlog.get_logger()
 
 
 class Respacing:
-    """Handles requests for re-spacing. Stateless: if it is killed, the next one plans from what is there.
+    """Handles requests for re-spacing. It has no state: if it is killed, the next one plans from what is there.
 
-    clock: monotonic seconds. rows, rows_again: the most that one transaction writes, as `respaced` has it; reorders of
-    the board wait for it. meter: what is counted.
+    clock: monotonic seconds. rows: the most rows that one transaction writes; reorders of the board wait for it.
+    rows_again: the same if each transaction looks again at what those before it have passed. meter: counts the work.
     """
 
     def __init__(
@@ -52,10 +53,10 @@ class Respacing:
         meter.observe(metrics.WINDOW, [])
 
     def respace(self, requests: Sequence[RespaceAsked]) -> None:
-        """Makes room at each of these pins, or asks again for what takes long. Requests have no age: each is done by
-        what is there now.
+        """Makes room at each of these pins; what takes long is requested again. Requests do not become too old: each is
+        done by what is there now.
 
-        Raises FollowStoreUnavailableError: some are done; do all again.
+        Raises FollowStoreUnavailableError: some requests are done; do all again.
         """
         until_s = self._clock() + CALL_S
         for asked in {(each.board, each.pin): each for each in requests}.values():
@@ -71,7 +72,7 @@ class Respacing:
             if rows:
                 self._boards.ask_respace(asked.board, asked.pin)
             else:
-                # Others were faster each time. They have asked for room themselves, if there is little.
+                # Other writers were faster each time. If room is short, they have asked for it themselves.
                 _log.warning("boards.not_respaced", board=asked.board, pin=asked.pin, window=window)
         self._meter.add(metrics.ROWS, rows)
         if window:
@@ -83,8 +84,8 @@ class Respacing:
         until_s: float | None = None
         for step in itertools.islice(respaced(self._boards, asked, *self._rows), TRANSACTIONS):
             yield step
-            # The first one planned the window, which may take long by itself: a request with no second one would plan
-            # more than it writes.
+            # The time counts from the end of the first transaction, which planned the window. That may take long: a
+            # request without a second transaction would plan more than it writes.
             now_s = self._clock()
             if until_s is None:
                 until_s = now_s + REQUEST_S

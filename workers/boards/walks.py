@@ -1,4 +1,4 @@
-"""Long work on a whole board, in parts: looking at it, making room, bringing back the order of time."""
+"""Long work on boards, in parts: finding them, checking them, making room."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from feedstore.domain import RespaceAsked
 
 
 def every_arranged(boards: Boards) -> Iterator[int]:
-    """The boards with placed pins, ascending. Raises FollowStoreUnavailableError."""
+    """Yields the boards with placed pins, ascending. Raises FollowStoreUnavailableError."""
     board: int | None = 0
     while board is not None:
         board = boards.next_arranged(board)
@@ -16,7 +16,9 @@ def every_arranged(boards: Boards) -> Iterator[int]:
 
 
 def checked(boards: Boards, board: int) -> Iterator[BoardFindings]:
-    """The parts of a board, from the top. Raises FollowStoreUnavailableError, InvalidValueError."""
+    """Checks a board and yields the findings of each part, from the top. Raises FollowStoreUnavailableError,
+    InvalidValueError.
+    """
     after = None
     while True:
         part = boards.check(board, after)
@@ -29,10 +31,10 @@ def checked(boards: Boards, board: int) -> Iterator[BoardFindings]:
 def respaced(
     boards: Boards, asked: RespaceAsked, rows: int = MAX_ROWS, rows_again: int = MAX_ROWS
 ) -> Iterator[Respaced]:
-    """Makes room around a pin, a transaction of at most `rows` rows each. It is done when this ends; it may be left at
-    any time.
+    """Makes room around a pin, in transactions of at most `rows` rows, one for each step of the iteration. The work is
+    done when the iteration ends; it may be left at any time.
 
-    rows_again: instead of `rows`, if each transaction looks again at all that those before it have passed.
+    rows_again: replaces `rows` if each transaction looks again at all that those before it have passed.
 
     Raises FollowStoreUnavailableError.
     """

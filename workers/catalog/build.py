@@ -1,4 +1,4 @@
-"""A generation of the catalog of pins, from the follow store: read whole, checked, and then used."""
+"""Builds a generation of the catalog of pins: reads the whole follow store, checks the result, and then uses it."""
 
 import heapq
 import random
@@ -17,17 +17,17 @@ from feedstore.follows.store import FollowStore
 from workers.catalog import side_by_side
 
 SAMPLE: Final = 1_000
-"""How many records of a new generation are compared with the follow store before it is used."""
+"""This many records of a new generation are compared with the follow store before it is used."""
 
 SHRINK_MAX: Final = 0.9
-"""A generation with fewer records than this part of the current one's is suspicious."""
+"""A generation is suspicious if it has fewer records than this share of the current one's."""
 
 OnProgress = Callable[[int], None]
-"""Called with how many records are read."""
+"""Is called with the number of records that have been read."""
 
 
 class SuspiciousGenerationError(CatalogError, NeverError):
-    """A generation is not used: the message says why, and how to use it all the same."""
+    """A generation was loaded and not used. The message says why, and how to use it all the same."""
 
 
 def build(
@@ -39,21 +39,20 @@ def build(
     *,
     force: bool = False,
 ) -> dict[str, Generation | CatalogError]:
-    """Reads the follow store once, and loads a generation into each of some clusters at the same time. Each is compared
-    with the follow store and its cluster's current generation, and made current. It is loaded and not current, as the
-    result says, if something else was decided meanwhile: another generation came into use, of another build that began
-    at about the same time; or there was a rollback, perhaps from what that one had built, which may have the same
-    fault.
+    """Reads the follow store once, and loads a generation into several clusters at the same time. Each is compared with
+    the follow store and with its cluster's current generation, and then made current. It is not made current, as the
+    result says, if something else was decided meanwhile: another generation came into use, from a build that began at
+    about the same time; or there was a rollback, perhaps from such a generation, and this one may have the same fault.
 
     stores: by cluster. deleted_kept_ms: how long a deleted pin keeps a record: as long as a feed may show it. force:
-    whatever its size, and whatever was decided meanwhile.
+    make it current whatever its size, and whatever was decided meanwhile.
 
-    Returns what became of each cluster. A failure of one is no other's:
-        SuspiciousGenerationError: it is loaded and not used.
+    Returns the outcome of each cluster; a failure of one does not affect the others:
+        SuspiciousGenerationError: the generation is loaded and not used.
         CatalogRefusedError: updates since the build began are not in the delta yet.
         CatalogUnavailableError: nothing has changed; build again.
 
-    Raises FollowStoreUnavailableError: the same, of all.
+    Raises FollowStoreUnavailableError: nothing has changed in any cluster; build again.
     """
     outcomes: dict[str, Generation | CatalogError] = {}
     before: dict[str, _Decided] = {}
@@ -64,7 +63,7 @@ def build(
             outcomes[name] = error
     sample = PinSample(rng, SAMPLE)
     if before:
-        # Before the first read: what commits from here on is in the delta, whether the walk passes it or not.
+        # Asked before the first read: what commits from here on is in the delta, whether the walk meets it or not.
         as_of_ms = follows.settled_ms() - 1
         with ThreadPoolExecutor(follows.shards(), thread_name_prefix="catalog-read") as reading:
             entries = _entries(_pins(follows, reading, as_of_ms - deleted_kept_ms), sample, on_progress)
@@ -87,7 +86,7 @@ def _used(
     *,
     force: bool,
 ) -> Generation:
-    if not force and _decided(store) != before:  # a collection may even have removed it
+    if not force and _decided(store) != before:  # a collection may even have removed this one
         return generation
     if not force:
         refuse_smaller(store, generation)
@@ -99,7 +98,7 @@ def _used(
 
 
 _Decided = tuple[str | None, int]
-"""The generation in use, and how many rollbacks there were: one may have brought back the same generation."""
+"""The generation in use, and the number of rollbacks so far: a rollback may have brought back the same generation."""
 
 
 def _decided(store: CatalogStore) -> _Decided:
@@ -107,9 +106,9 @@ def _decided(store: CatalogStore) -> _Decided:
 
 
 def refuse_wrong(as_of_ms: int, now_ms: int) -> None:
-    """Raises CatalogRefusedError if an as_of is in seconds; or if it is further ahead of the home's clock than an
-    update may be: it would hide every update until then, and the floor that rises to it would refuse every right load
-    for good.
+    """Raises CatalogRefusedError if `as_of_ms` is in seconds, or further ahead of the home's clock than an update may
+    be. Such a generation would hide every update until then, and would raise the floor so that every right load is
+    refused for good.
     """
     if in_seconds(as_of_ms):
         raise CatalogRefusedError(f"as of {as_of_ms}: expected ms since 1970, and this looks like seconds")
@@ -120,7 +119,7 @@ def refuse_wrong(as_of_ms: int, now_ms: int) -> None:
 
 
 def refuse_older(store: CatalogStore, as_of_ms: int) -> None:
-    """Raises SuspiciousGenerationError if the current generation is of a later time: records would go back to it."""
+    """Raises SuspiciousGenerationError if the current generation is of a later time: records would go back in time."""
     for current in store.generations():
         if current.current and current.as_of_ms > as_of_ms:
             raise SuspiciousGenerationError(
@@ -141,7 +140,7 @@ def refuse_smaller(store: CatalogStore, generation: Generation) -> None:
 
 
 def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> None:
-    """Raises SuspiciousGenerationError if some of these pins have another record than the follow store says."""
+    """Raises SuspiciousGenerationError if the record of one of these pins differs from the follow store's."""
     differing: list[int] = []
     for first in range(0, len(pins), MAX_PAGE):
         differing += _differing(store, follows, generation, pins[first : first + MAX_PAGE])
@@ -155,16 +154,17 @@ def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Gen
 def _differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> Iterator[int]:
     found = store.look(generation.id, [key_of(pin) for pin in pins])
     for pin, state in follows.pins(pins).items():
-        # What was deleted since is in the delta.
+        # If a pin was deleted since, the delta says so.
         alive_then = state._replace(deleted_ms=None)
         if found.get(key_of(pin)) not in {entry_of(state)[1], entry_of(alive_then)[1]}:
             yield pin
 
 
 class PinSample:
-    """Some of many pins, each with the same chance: each draws a number, and those with the smallest are kept.
+    """A random sample of many pins, each with the same chance: each draws a number, and those with the smallest are
+    kept.
 
-    size: how many. rng: what they draw from.
+    size: how many pins are kept. rng: gives the numbers.
     """
 
     def __init__(self, rng: random.Random, size: int) -> None:
@@ -197,17 +197,17 @@ def _entries(
 
 
 def _pins(follows: FollowStore, reading: Executor, deleted_since_ms: int) -> Iterator[list[PinState]]:
-    """Every pin by ascending id, but for those that were deleted earlier; some at a time."""
+    """Yields every pin by ascending id, some at a time, without pins that were deleted before `deleted_since_ms`."""
     shards = [_of_shard(follows, reading, shard) for shard in range(follows.shards())]
     for states in _merged(shards):
         yield [state for state in states if state.deleted_ms is None or state.deleted_ms >= deleted_since_ms]
 
 
 def _merged(shards: Iterable[Iterator[list[PinState]]]) -> Iterator[list[PinState]]:
-    """Merges whole pages: for each pin, `heapq.merge` would take as long as all else that a walk does with it."""
+    """Merges whole pages: `heapq.merge` would take as long for each pin as all other work of a walk."""
     pages = [(page, rest) for rest in shards if (page := next(rest, []))]
     while pages:
-        # Up to here no other page has a pin that comes before.
+        # No other page has pins that come before these.
         until = min(page[-1].pin.pin for page, _ in pages)
         ends = [bisect_right(page, until, key=_pin_of) for page, _ in pages]
         taken = chain.from_iterable(page[:end] for (page, _), end in zip(pages, ends, strict=True))
@@ -224,7 +224,7 @@ def _pin_of(state: PinState) -> int:
 
 
 def _of_shard(follows: FollowStore, reading: Executor, shard: int) -> Iterator[list[PinState]]:
-    """The pages of a shard, one ahead: while its pins are loaded, the next page is read."""
+    """Yields the pages of a shard. While the pins of one are loaded, the next page is already read."""
     asked = reading.submit(follows.pins_after, shard, 0, MAX_PAGE)
     while page := asked.result():
         is_last = len(page) < MAX_PAGE

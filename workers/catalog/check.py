@@ -1,4 +1,4 @@
-"""Is the catalog of pins what the follow store says?"""
+"""Compares the catalog of pins with the follow store."""
 
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
@@ -24,10 +24,11 @@ class PinDifference(NamedTuple):
 
 
 class PinComparison:
-    """One walk over the pins of the follow store: iterate, once. A pin is compared if all that was saved or deleted of
-    it is no later than the catalog's own `known_ms`.
+    """One walk over the pins of the follow store: iterate it once. A pin is compared if its last save or deletion is no
+    later than the catalog's own `known_ms`.
 
-    compared: how many pins were, so far. later: how many were not. known_ms: the least that the catalog said.
+    compared: how many pins were compared so far. later: how many were not, because they changed later. known_ms: the
+    earliest `known_ms` that the catalog gave.
     """
 
     def __init__(self, catalog: CatalogReader, follows: FollowStore, on_progress: Callable[[int], None]) -> None:
@@ -38,7 +39,7 @@ class PinComparison:
         self._on_progress = on_progress
 
     def __iter__(self) -> Iterator[PinDifference]:
-        """Every pin of which the catalog says something else.
+        """Yields every pin of which the catalog says something else.
 
         Raises CatalogUnavailableError, FollowStoreUnavailableError.
         """
@@ -71,7 +72,7 @@ def changed_ms(state: PinState) -> int:
 def _kind(state: PinState, key: bytes, record: bytes | None) -> Kind | None:
     """The fault of a record; None if it has none."""
     if record is None:
-        # A deleted pin needs its record only as long as a feed may show it.
+        # A deleted pin needs a record only as long as a feed may show it.
         return "missing" if state.deleted_ms is None else None
     live = live_pin(key, record)
     if state.deleted_ms is not None:

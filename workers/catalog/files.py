@@ -1,4 +1,4 @@
-"""Entries of a catalog from files that somebody's batch job has written, JSON lines or Parquet; and updates.
+"""Reads entries of a catalog from files of batch jobs, JSON lines or Parquet; and updates from JSON lines.
 
 A line is `{"key": "...", "record": ...}`; the record is any JSON value, and is kept as it was written, but for the
 space between its parts. A Parquet file has the columns `key` and `record`, each of strings or of bytes, which are kept
@@ -23,11 +23,11 @@ _LINE_BYTES_MAX: Final = 8 * (MAX_KEY_BYTES + MAX_RECORD_BYTES)
 _COLUMNS: Final = ("key", "record")
 _ROWS_AT_ONCE: Final = 1_024
 _ROWS_BYTES: Final = 2**20
-"""Rows are unpacked at most so many at once, and about so many bytes: a record may have 64 KiB, and a row that is to be
-refused far more.
+"""At most _ROWS_AT_ONCE rows, of about _ROWS_BYTES bytes, are unpacked at once: a record may have 64 KiB, and a row
+that must be refused far more.
 """
 _BATCH_BYTES: Final = 2 * 2**20
-"""About so much of a file of updates is posted at once."""
+"""About this many bytes of a file of updates are posted at once."""
 
 Entries = Iterator[tuple[bytes, bytes]]
 
@@ -38,10 +38,10 @@ class _Line(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def entries_of(path: Path) -> Entries:
-    """The entries of a file, in its order. The end of its name tells what it is.
+    """The entries of a file, in its order. The end of its name tells its format.
 
-    Raises CatalogRefusedError for a line or row that is not an entry, and for a file that is damaged;
-    CatalogUnavailableError if the file cannot be read; ConfigError.
+    Raises CatalogRefusedError if a line or row is not an entry, or the file is damaged; CatalogUnavailableError if the
+    file cannot be read; ConfigError.
     """
     kinds: dict[str, Callable[[Path], Entries]] = {".jsonl": _lines, ".ndjson": _lines, ".parquet": _rows}
     read = kinds.get(path.suffix)
@@ -71,10 +71,10 @@ def _lines(path: Path) -> Entries:
 
 
 def batches_of(lines: IO[bytes], name: str, clock_ms: Callable[[], int]) -> Iterator[list[Update]]:
-    """The updates of JSON lines, in their order, about as many at a time as one post takes. name: of the file.
-    clock_ms: of the home.
+    """Yields the updates of JSON lines in their order, about as many at a time as one post takes. name: the file's
+    name. clock_ms: the home's clock.
 
-    Raises CatalogRefusedError for a line that is no update; CatalogUnavailableError if the file cannot be read.
+    Raises CatalogRefusedError if a line is no update; CatalogUnavailableError if the file cannot be read.
     """
     decoder = msgspec.json.Decoder(UpdateLine)
     batch: list[Update] = []
@@ -99,7 +99,7 @@ def batches_of(lines: IO[bytes], name: str, clock_ms: Callable[[], int]) -> Iter
 
 
 def _wrong(error: Exception, line: bytes, into: type[Any]) -> str:
-    """What is wrong with a line that should have been one of `into`."""
+    """Says what is wrong with a line that should have been an `into`."""
     if len(line) == _LINE_BYTES_MAX:
         return f"a line of more than {_LINE_BYTES_MAX} bytes"
     match error:
@@ -129,7 +129,8 @@ def _rows(path: Path) -> Entries:
                     raise CatalogRefusedError(f"{path}: row {number}: {error}") from error
                 yield entry
     except (OSError, ArrowException) as error:
-        # The system's errors have a number. All others are of what is in the file, which will not be right later.
+        # The system's errors have a number. All others are about the content of the file, and trying again later will
+        # not help.
         if isinstance(error, OSError) and error.errno is not None:
             raise CatalogUnavailableError(f"{path}: {error.strerror}") from error
         raise CatalogRefusedError(f"{path}: damaged, or no Parquet: {error}") from error
@@ -147,7 +148,9 @@ def _pairs(file: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """A value that is to be text, and is not, is the error: its row is known where it is used."""
+    """The values of a column. If a value should be text and is not, the error takes its place: the caller knows its
+    row.
+    """
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:

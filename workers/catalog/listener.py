@@ -1,8 +1,9 @@
-"""Keeps a web process's cache of a catalog fresh: it hears every action that is recorded from now on, or every update
-that is posted.
+"""Keeps a web process's cache of a catalog fresh: it hears every action that is recorded, or every update that is
+posted, from now on.
 
-Without it, a record in the cache is as old as its time there. With it, each update replaces the record, and ticks say
-how far that is complete. No page waits for it: if it fails, pages are answered, and records live for their `ttl`.
+Without a listener, a record may be out of date for as long as it is in the cache. With one, each update replaces the
+record, and ticks say up to which time that is complete. No page waits for the listener: if it fails, pages are still
+answered, and records live for their `ttl`.
 """
 
 import threading
@@ -24,31 +25,33 @@ from workers.queue.port import Malformed, Queue, QueueError, QueueUnavailableErr
 _log = structlog.get_logger()
 
 BATCH: Final = 1_000
-"""How many messages one poll takes."""
+"""The most messages that one poll takes."""
 
 POLL_S: Final = 0.25
-"""How long a poll waits: so soon the process may end."""
+"""How long a poll waits, and so how long the end of the process may have to wait."""
 
 END_S: Final = 1.0
-"""How long the end of the process waits for a queue that does not answer."""
+"""The end of the process waits this long for a queue that does not answer."""
 
 WARN_EVERY_S: Final = 60.0
-"""How often it is said that messages cannot be read: each of them may be one of thousands."""
+"""The log says at most this often that messages cannot be read: there may be thousands."""
 
 APART_MS: Final = APART_MAX_MS
-"""The source's clock is ahead of this process's by less than this."""
+"""The source's clock is ahead of this process's clock by less than this."""
 
 Body = TypeVar("Body")
 
 
 class Hears(Generic[Body]):
-    """Enters what a listener hears into catalogs. Used by one thread.
+    """Enters the messages that a listener hears into catalogs. Used by one thread.
 
-    A late update comes after a tick that has promised all of its time: it was posted late, or its message comes again
-    from the dead letters. Whatever holds an answer that knew of that tick may lack it, so it is told apart. The ticks
-    of its own partition decide: what has read as far as them has not read the update.
+    An update is late if it comes after a tick that promised everything up to its time: it was posted late, or its
+    message comes again from the dead letters. An answer that is held and knew of that tick may lack the update, so late
+    updates are told apart. The ticks of the update's own partition decide: a reader that has read just these ticks has
+    not read the update.
 
-    updates_of: what a message says, and to which of the catalogs. clock_ms: as of `Listener`.
+    updates_of: returns what a message says, and to which of the catalogs. clock_ms: the source's time, as far as this
+    process knows it.
     """
 
     def __init__(
@@ -63,16 +66,19 @@ class Hears(Generic[Body]):
         self._promised: dict[int, int] = {}
 
     def heard_from(self, after_ms: int) -> None:
-        """As `Catalog.heard_from`."""
-        # Ticks of before may have been missed; but nothing that knew of them is held as what the stream follows.
+        """Notes for each catalog that from now on every update is entered. after_ms: by the source's clock; a store
+        that knows everything up to then has every update that may have been missed.
+        """
+        # Earlier ticks may have been missed, but no answer that knew of them is held as one that the stream keeps
+        # fresh.
         self._promised.clear()
         for catalog in self._catalogs:
             catalog.heard_from(after_ms)
 
     def hear(self, partition: int, body: Body | Tick) -> None:
-        """A message, each in the order of its partition."""
+        """Enters a message. The messages of a partition must come in order."""
         if isinstance(body, Tick):
-            # One that is further ahead comes from before a clock was set back. No delta notes it.
+            # A tick that is further ahead is from before a clock was set back. No delta notes such a tick.
             if body.settled_ms <= self._clock_ms() + APART_MS:
                 self._promised[partition] = max(self._promised.get(partition, 0), body.settled_ms)
             return
@@ -83,7 +89,9 @@ class Hears(Generic[Body]):
                 catalog.entered_late(update, self._clock_ms() + APART_MS)
 
     def note_known(self, known_ms: int) -> None:
-        """As `Catalog.note_known`."""
+        """Notes for each catalog that every update up to this time has been entered, if it was not missed before
+        `heard_from`.
+        """
         for catalog in self._catalogs:
             catalog.note_known(known_ms)
 
@@ -91,7 +99,7 @@ class Hears(Generic[Body]):
 def hears_actions(
     catalog: Catalog[Any], update_of: Callable[[Body], Update | None], clock_ms: Callable[[], int]
 ) -> Hears[Body]:
-    """update_of: what a message says to the catalog; None: nothing."""
+    """Hears recorded actions. update_of: returns what a message says to the catalog; None: nothing."""
 
     def updates_of(body: Body) -> Iterable[tuple[Catalog[Any], Update]]:
         update = update_of(body)
@@ -101,7 +109,7 @@ def hears_actions(
 
 
 def hears_posted(catalogs: Mapping[str, Catalog[Any]], clock_ms: Callable[[], int]) -> Hears[Posted]:
-    """catalogs: by name; what is posted to others is passed over."""
+    """Hears posted updates. catalogs: by name; updates that are posted to other catalogs are passed over."""
 
     def updates_of(body: Posted) -> Iterator[tuple[Catalog[Any], Update]]:
         catalog = catalogs.get(body.catalog)
@@ -115,9 +123,9 @@ def hears_posted(catalogs: Mapping[str, Catalog[Any]], clock_ms: Callable[[], in
 class Listener(Generic[Body]):
     """Used by one thread.
 
-    hears: what is told. connect: opens the queue; this closes it. clock: monotonic s. clock_ms: the source's time, as
-    far as this process knows it. silent_s: if no tick comes for so long, the queue is opened again: another one may be
-    in its place. rest: how long it leaves alone a queue that has failed.
+    hears: takes the messages. connect: opens the queue, which the listener closes. clock: monotonic s. clock_ms: the
+    source's time, as far as this process knows it. silent_s: if no tick comes for this long, the queue is opened again:
+    another queue may have replaced it. rest: the rests after failures of the queue.
     """
 
     def __init__(
@@ -147,14 +155,14 @@ class Listener(Generic[Body]):
         self._quiet_until_s = 0.0
 
     def step(self) -> bool:
-        """Hears the messages that there are, or waits a moment for some. False: the caller rests a moment. Raises
-        nothing: a step that fails is tried again, after a longer rest each time.
+        """Hears the messages that there are, or waits a moment for some. False: the caller should rest a moment. It
+        raises nothing: after a failure it tries again, after a longer rest each time.
         """
         if self._rest.goes_on():
             return False
         try:
             self._hear(*(self._reading or self._open()))
-        except Exception as error:  # noqa: BLE001 - pages do not depend on it, whatever it is
+        except Exception as error:  # noqa: BLE001 - no error may affect pages
             self.close()
             wait_s = self._rest.failed()
             told = _log.warning if isinstance(error, NotNowError | QueueError) else _log.exception
@@ -163,11 +171,11 @@ class Listener(Generic[Body]):
         return True
 
     def close(self) -> None:
-        """Hears no more. What the catalog holds is no longer kept fresh."""
+        """Stops hearing: what the catalog holds is no longer kept fresh."""
         reading, queue, self._reading, self._queue = self._reading, self._queue, None, None
         for each in (reading and reading[0], queue):
             if each is not None:
-                with suppress(Exception):  # what cannot be closed ends with the process
+                with suppress(Exception):  # whatever cannot be closed ends with the process
                     each.close()
 
     # One connection
@@ -181,14 +189,15 @@ class Listener(Generic[Body]):
         return reading
 
     def _begin(self) -> None:
-        """Messages that were published so far may have been missed; none that is published from now on is.
+        """Opens the queue and begins to hear. Messages that were published before may have been missed; later ones are
+        not.
 
-        Each of those actions had committed by now. So the store has it wherever it reads the source from now on: in a
-        delta that has met a later tick, because it has met all that was published before that tick; and in a
-        generation whose batch began later, because that batch reads all that has committed. Both date what they know
-        by the source's clock. So the catalog is told a time that the source's clock has not reached yet: a store that
-        knows everything up to then was read later than now. The follow store may be away, and need not be asked: the
-        clock of this process serves, plus as much as the two may be apart. If they are further apart, ticks show it.
+        Each missed action had committed by now. So a store that reads the source from now on has it. A delta that has
+        met a later tick has it, because it has met all that was published before that tick. A generation whose batch
+        began later has it, because that batch reads all that has committed. Both date what they know by the source's
+        clock. So the catalog is told a time that the source's clock has not reached yet: a store that knows everything
+        up to then was read later than now. The follow store may be away, and need not be asked: this process's clock
+        will do, plus as much as the two clocks may be apart. If they are further apart, ticks show it.
         """
         self._began_s = self._ticked_s = self._clock()
         self._began_ms = self._clock_ms()
@@ -205,12 +214,12 @@ class Listener(Generic[Body]):
                     continue
                 if isinstance(body, Tick):
                     if not known.had(body):
-                        continue  # it says nothing
+                        continue  # a tick of partitions that do not exist
                     ticks.append(body)
                 self._hears.hear(message.partition, body)
         now_s = self._clock()
         if malformed:
-            # One of them may have been an update, by a later version of the program: that is a gap.
+            # One of them may have been an update of a later version of the program: that is a gap.
             if now_s >= self._quiet_until_s:
                 self._quiet_until_s = now_s + WARN_EVERY_S
                 _log.warning("catalog.gap", loop=self.name, malformed=malformed)
@@ -221,11 +230,11 @@ class Listener(Generic[Body]):
             raise QueueUnavailableError(f"no tick in {self._silent_s:.0f} s: no worker runs, or the queue was replaced")
 
     def _tick(self, ticks: list[Tick], now_s: float) -> None:
-        """All that precedes them has been entered."""
+        """Notes ticks: all that precedes them has been entered."""
         self._ticked_s = now_s
         self._rest.ended()
-        # A tick of later than this: the source's clock was further ahead than it may be when this began, or the tick
-        # comes from before a clock was set back.
+        # If a tick is later than this, the source's clock was too far ahead when this began, or the tick is from before
+        # a clock was set back.
         latest_ms = self._began_ms + int((now_s - self._began_s) * 1_000) + APART_MS
         if any(latest_ms < tick.settled_ms <= self._clock_ms() + APART_MS for tick in ticks):
             _log.warning("catalog.gap", loop=self.name, clock_was_behind=True)
@@ -241,7 +250,7 @@ class Listener(Generic[Body]):
 
 @contextmanager
 def running(listener: Listener[Body]) -> Iterator[None]:
-    """It hears in a thread of its own, until the end of the block."""
+    """Runs a listener in a thread of its own until the end of the block."""
     stop = threading.Event()
 
     def run() -> None:
@@ -250,7 +259,7 @@ def running(listener: Listener[Body]) -> Iterator[None]:
                 if not listener.step():
                     stop.wait(POLL_S)
 
-    # A queue that does not answer must not keep the process from ending.
+    # A daemon: a queue that does not answer must not keep the process from ending.
     thread = threading.Thread(target=run, name=listener.name, daemon=True)
     thread.start()
     try:

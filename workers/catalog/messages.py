@@ -17,12 +17,12 @@ from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError
 VERSION: Final = 1
 
 BATCH_BYTES: Final = 256 * 1_024
-"""The most that the updates of one message have, unless it is only one: as base64 they are a third longer, and a poll
-of the queue still takes such a message with others.
+"""The most bytes of a message's updates, unless it is a single one: as base64 they are a third longer, and a poll of
+the queue can still take such a message together with others.
 """
 
 _UPDATE_BYTES: Final = 48
-"""How many bytes an update takes besides its key and its record, about."""
+"""About how many bytes an update takes in addition to its key and its record."""
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -59,7 +59,7 @@ def encode_update(message: Posted | Tick) -> bytes:
 
 
 def batches(catalog: str, updates: Sequence[Update]) -> Iterator[Posted]:
-    """Messages that carry updates, each within the bounds of one."""
+    """Divides updates into messages, each within the bounds of a message."""
     batch: list[Change] = []
     size = 0
     for update in updates:
@@ -74,7 +74,7 @@ def batches(catalog: str, updates: Sequence[Update]) -> Iterator[Posted]:
 
 
 def decode_update(value: bytes) -> Posted | Tick:
-    """Raises MalformedError if `value` is no message of feed.updates."""
+    """Decodes a message of feed.updates. Raises MalformedError if `value` is none."""
     if len(value) > MAX_MESSAGE_BYTES:
         raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
     try:
@@ -90,7 +90,7 @@ def decode_update(value: bytes) -> Posted | Tick:
 
 
 def _refuse_other_version(value: bytes) -> None:
-    """A message that fails to validate may be another version's: that is the better reason to give."""
+    """Raises if a message that failed to validate is of another version: that is the better reason to give."""
     try:
         version = _version.decode(value).v
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""Where posted updates go: the queue."""
+"""Posts updates to the queue."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,19 +12,21 @@ from workers.queue.port import Queue
 
 
 def publish(queue: Queue, catalog: str, updates: Sequence[Update]) -> None:
-    """Durable when it returns. Raises QueueUnavailableError: some may have been stored; publish all again."""
+    """Publishes updates of a catalog; durable when it returns. Raises QueueUnavailableError: some may have been stored;
+    publish all again.
+    """
     queue.publish(UPDATES, [encode_update(each) for each in batches(catalog, updates)])
 
 
 class QueuePosting:
-    """`feedstore.catalog.posting.Posting`, on a queue that is opened when it is first needed, and again until that
-    succeeds: pages do not wait for a queue that is away. opener: gives a queue that this closes.
+    """`feedstore.catalog.posting.Posting` on a queue that is opened when it is first needed; if that fails, it is tried
+    again, and pages do not wait for it. opener: opens the queue, which this closes.
     """
 
     def __init__(self, opener: Callable[[], Queue]) -> None:
         self._queue = Lazy(opener, lambda: QueuesUnavailableError("closed"))
         self.close = self._queue.close
-        """Takes no more. Doing it twice is fine."""
+        """Closes the queue: no more updates are taken. Closing twice is fine."""
 
     def post(self, catalog: str, updates: Sequence[Update]) -> None:
         try:

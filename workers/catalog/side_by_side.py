@@ -1,4 +1,4 @@
-"""One walk of a source, loaded into several clusters at the same time: each entry is read once."""
+"""Loads one walk of a source into several clusters at the same time: each entry is read once."""
 
 import threading
 from collections import deque
@@ -12,19 +12,20 @@ from feedstore.catalog.port import CatalogError, CatalogStore, Generation
 Entry = tuple[bytes, bytes]
 
 AT_ONCE: Final = 1_000
-"""How many entries are handed over at once."""
+"""The entries are handed over in groups of this many."""
 
 AHEAD_MAX: Final = 32
-"""So many times that many entries may wait for a load: the walk is as fast as the slowest one."""
+"""At most this many groups may wait for a load: the walk is as fast as the slowest load."""
 
 
 def load(
     stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[Entry]
 ) -> dict[str, Generation | CatalogError]:
-    """The outcome of each load. One that fails keeps no other from its end. entries: keys strictly ascending.
+    """Runs the loads and returns the outcome of each. If one fails, the others continue. entries: keys strictly
+    ascending.
 
-    Raises what `entries` raises, and what a load raises other than a CatalogError: nothing was loaded then, or what was
-    is not in use.
+    Raises the errors of `entries`, and those of a load that are no CatalogError: then nothing that was loaded is in
+    use.
     """
     handed = {name: _Handed() for name in stores}
     with ThreadPoolExecutor(max(1, len(stores)), thread_name_prefix="catalog-load") as threads:
@@ -73,13 +74,15 @@ class _Handed:
             return not self._is_closed
 
     def end(self, error: BaseException | None = None) -> None:
-        """There is no more; or the walk has failed, and the load must too: what it has is not whole."""
+        """Ends the entries. error: the walk has failed, and the load must fail too, because its entries are not
+        complete.
+        """
         with self._changed:
             self._error, self._is_ended = error, True
             self._changed.notify_all()
 
     def close(self, _load: object) -> None:
-        """The load has ended."""
+        """Notes that the load has ended."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

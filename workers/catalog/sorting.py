@@ -1,4 +1,4 @@
-"""Entries in any order, sorted by key, in bounded memory: parts are sorted, written to files, and merged."""
+"""Sorts entries by key in bounded memory: parts are sorted, written to files, and merged."""
 
 import heapq
 import struct
@@ -15,7 +15,7 @@ PART_BYTES: Final = 64 << 20
 """About how many bytes of entries are in memory at once."""
 
 _ENTRY_BYTES: Final = 150
-"""How many bytes of memory an entry takes besides its own."""
+"""How many bytes of memory an entry takes in addition to its content."""
 
 _LENGTHS: Final = struct.Struct("<HI")
 

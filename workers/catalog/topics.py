@@ -7,4 +7,5 @@ from workers.pipeline.ticks import Tick
 from workers.queue.port import Topic, single
 
 UPDATES: Final[Topic[Posted | Tick]] = Topic("feed.updates", durable=True, decode=single(decode_update))
-"""There only in a home with another catalog than that of pins. One consumer group a catalog and cluster."""
+"""Exists only in a home that has other catalogs than that of pins. Each catalog has one consumer group for each
+cluster."""

@@ -1,8 +1,8 @@
 """Keeps a catalog fresh: each recorded action, or posted update, is entered into the delta of one cluster.
 
 The delta says how far it is, and the queue says how far its group is; one of them may have been put back from a copy.
-So the group goes back to what the delta knows each time the updater begins: updates may be repeated. What the queue
-does not keep any more is a gap, and the delta says so: a generation from after it heals that.
+So each time the updater begins, the group goes back to what the delta knows: updates may be repeated. If the queue no
+longer keeps these messages, there is a gap, and the delta notes it: a later generation heals it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -22,7 +22,7 @@ _log = structlog.get_logger()
 Body = TypeVar("Body")
 
 CLOCKS_APART_MS: Final = 10_000
-"""More than the clocks of the source and of the queue differ."""
+"""The clocks of the source and of the queue differ by less than this."""
 
 
 def updater_group(catalog: str, cluster: str) -> str:
@@ -31,10 +31,11 @@ def updater_group(catalog: str, cluster: str) -> str:
 
 
 class Updater(Generic[Body]):
-    """Enters updates that a builder follows: a gap is mended by the next generation. Used by one thread.
+    """Enters updates into a catalog that has a builder: the next generation mends a gap. Used by one thread.
 
-    store: of one cluster; in files, this process owns its delta. updates_of: what messages say to the catalog. now: a
-    time of the clock that dates ticks and what the queue keeps. kept_ms: how long the queue keeps messages at least.
+    store: the catalog in one cluster; if it is in files, this process owns its delta. updates_of: returns what messages
+    say to the catalog. now: the time by the clock that dates ticks and the queue's messages. kept_ms: the least time
+    for which the queue keeps messages.
     """
 
     def __init__(
@@ -57,15 +58,16 @@ class Updater(Generic[Body]):
         self._kept_ms = kept_ms
 
     def begin(self) -> None:
-        """Makes the group begin where its delta is: to be called before its consumer is made.
+        """Moves the group back to what its delta knows, and notes a gap if messages are gone. Call it before the
+        group's consumer is made.
 
-        Raises CatalogUnavailableError, QueueUnavailableError, and what `now` raises: later.
+        Raises CatalogUnavailableError, QueueUnavailableError, and the errors of `now`: later.
         """
         known_ms = self._store.delta().known_ms
         now_ms = self._now()
         lost = lost_of(self._queue, self._topic, self._group)
         self._note_gaps(known_ms, now_ms, lost)
-        # Another member of the group, if there is one, has done both already.
+        # If the group has another member, that one has already done both.
         with suppress(GroupBusyError):
             if lost:
                 self._queue.reset(self._topic, self._group)
@@ -74,15 +76,15 @@ class Updater(Generic[Body]):
                 _log.info("catalog.begins", group=self._group, messages_again=again)
 
     def enter(self, bodies: Iterable[Body]) -> None:
-        """Enters what messages say; durable when it returns. Raises CatalogUnavailableError: enter all again."""
+        """Enters the updates of messages; durable when it returns. Raises CatalogUnavailableError: enter all again."""
         updates = self._updates_of(bodies)
         for first in range(0, len(updates), MAX_KEYS):
             self._store.update(updates[first : first + MAX_KEYS])
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
-        """Notes how far each partition is: other members of the group hear the ticks of others. One that is ahead of
-        the source's time says nothing: it comes from before a clock was set back. One of partitions that do not
-        exist says nothing either. Raises as `enter`.
+        """Notes how far each partition is; other members of the group hear the ticks of other partitions. A tick that
+        is ahead of the source's time is ignored: it is from before a clock was set back. So is a tick of partitions
+        that do not exist. Raises CatalogUnavailableError: note all again.
         """
         now_ms = self._now()
         latest: dict[tuple[int, int], int] = {}
@@ -97,11 +99,12 @@ class Updater(Generic[Body]):
         if lost:
             self._warn(now_ms, lost)
         if lost or known_ms < now_ms - self._kept_ms:
-            # Committed before now, it may have been in the queue before the first message that is read from here on.
+            # An action that committed before now may be in the queue before the first message that is read from here
+            # on.
             self._store.note_gap(now_ms)
 
     def _goes_back(self, known_ms: int) -> bool:
-        """Whether messages are read again if the delta knows all up to then."""
+        """Whether messages must be read again, given that the delta knows everything up to `known_ms`."""
         return known_ms > 0
 
     def _warn(self, until_ms: int, lost: int) -> None:
@@ -109,15 +112,15 @@ class Updater(Generic[Body]):
 
 
 class PostedUpdater(Updater[Posted]):
-    """Enters what is posted to one catalog.
+    """Enters updates that are posted to one catalog.
 
-    No builder mends a gap of these catalogs, only a file from their source. So a gap is noted only for what the queue
-    does not keep: the delta of a catalog whose topic has lost nothing yet is complete from the first update, and takes
-    a generation of any age.
+    These catalogs have no builder: only a file from their source mends a gap. So a gap is noted only if the queue no
+    longer keeps messages. If the topic has lost nothing yet, the delta is complete from the first update, and takes a
+    generation of any age.
     """
 
     def _note_gaps(self, known_ms: int, now_ms: int, lost: int) -> None:
-        # An update may have been dated ahead of the moment at which it was posted.
+        # An update may have a date later than the moment at which it was posted.
         if lost:
             gone_ms = now_ms + AHEAD_MAX_MS
         elif any(self._queue.earliest(self._topic).values()):
@@ -137,7 +140,9 @@ class PostedUpdater(Updater[Posted]):
 
 
 def posted_to(catalog: str) -> Callable[[Iterable[Posted]], list[Update]]:
-    """What messages say to one catalog; what is posted to others is passed over."""
+    """Makes the function that returns the updates of messages for one catalog; those of other catalogs are passed
+    over.
+    """
 
     def updates_of(bodies: Iterable[Posted]) -> list[Update]:
         mine = (body.updates for body in bodies if body.catalog == catalog)

@@ -4,7 +4,7 @@ import os
 
 from workers.app import memory_tuning
 
-# numpy multiplies no matrices here. Without threads for that it loads in two thirds of the time.
+# numpy multiplies no matrices here. Without threads for that it loads in two thirds of the usual time.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 with memory_tuning.loading():

@@ -16,7 +16,7 @@ from workers.cli.session import ID, REFUSED, Session, json_option, pass_session
 
 
 class _BoardGroup(click.Group):
-    """`board 9` shows board 9: what is no name of a command is a board."""
+    """`board 9` shows board 9: a word that is no command's name is taken as a board."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -172,7 +172,7 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
 
 
 def _tell(board_id: int, part: BoardFindings, *, as_json: bool) -> int:
-    """Prints the findings of a part; returns how many there are."""
+    """Prints the findings of a part of a board; returns how many there are."""
     above = {lower: upper for upper, lower in part.ties}
     for pin in part.narrow:
         if as_json:

@@ -1,4 +1,4 @@
-"""canary: whether the whole way works, now."""
+"""canary: shows whether the whole way works now."""
 
 import sys
 import time
@@ -67,7 +67,7 @@ def canary(session: Session, within_ms: int, *, as_json: bool) -> None:
 
 
 def _watched(ports: Ports, ts: Mapping[int, int], within_s: float) -> dict[str, dict[int, int]]:
-    """For each cluster the canaries that it has shown in time, each with how long that took, in ms."""
+    """For each cluster, the canaries that it has shown in time, each with the ms that it took."""
     until_s = time.monotonic() + within_s
     waiting = {name: dict(ts) for name in ports.replicas}
     took: dict[str, dict[int, int]] = {name: {} for name in ports.replicas}
@@ -76,7 +76,7 @@ def _watched(ports: Ports, ts: Mapping[int, int], within_s: float) -> dict[str, 
             try:
                 seen = arrived(ports.replicas[name], left) if left else set()
             except NotNowError:
-                continue  # it may answer yet
+                continue  # it may still answer in time
             for each in seen:
                 took[name][each] = max(0, ports.clock() - left.pop(each))
         time.sleep(_LOOK_S)

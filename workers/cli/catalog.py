@@ -31,7 +31,7 @@ from workers.cli.output import ProgressLine, ago, emit_json, note, plural, say, 
 from workers.cli.session import NOT_NOW, REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 _WAIT_S: Final = 10.0
-"""How long a build waits for the updates of a new delta to begin."""
+"""How long a build waits for a new delta to begin."""
 
 cluster_option = click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 
@@ -90,7 +90,7 @@ def list_(session: Session, name: str | None, *, as_json: bool) -> None:
                 found = [generation._asdict() for generation in generations]
                 emit_json({"catalog": each, "cluster": cluster, "generations": found, "delta": delta._asdict()})
                 continue
-            behind_ms = max(0, now_ms - delta.known_ms)  # it may have become known since
+            behind_ms = max(0, now_ms - delta.known_ms)  # more may have become known since
             fresh = f"every update up to {ago(behind_ms)} ago" if delta.known_ms else "no updates yet"
             say(f"{each} in {cluster}: {plural(len(generations), 'generation')}; {fresh}, {delta.entries:,} kept")
             for generation in generations:
@@ -176,7 +176,7 @@ def _myself() -> str:
 
 
 def _fail(failed: Mapping[str, CatalogError]) -> None:
-    """Ends the command if something failed somewhere. failed: by cluster."""
+    """Ends the command with an error if something failed in a cluster. failed: by cluster."""
     if failed:
         said = "; ".join(f"{cluster}: not built: {error}" for cluster, error in failed.items())
         later = all(isinstance(error, NotNowError) for error in failed.values())
@@ -184,7 +184,9 @@ def _fail(failed: Mapping[str, CatalogError]) -> None:
 
 
 def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
-    """A delta begins when its updater does; a generation must be later than that."""
+    """Waits until the settled time is past the floor: a delta begins when its updater does, and a generation must be
+    later.
+    """
     until_s = time.monotonic() + _WAIT_S
     while settled_ms() <= floor_ms and time.monotonic() < until_s:
         time.sleep(0.1)

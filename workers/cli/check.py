@@ -1,4 +1,4 @@
-"""check: what is wrong with a home, before anything is written."""
+"""check: finds what is wrong with a home, before anything is written."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ def check(session: Session, *, as_json: bool) -> None:
         overriding = ", ".join(sorted(config.sources.variables.values())) or "nothing"
         looked = [(_CONFIGURATION, f"{session.home / FILE_NAME}; overridden by the environment: {overriding}")]
         wrong = {finding.check for finding in found}
-        if "places" in wrong:  # what is opened after that may be another's
+        if "places" in wrong:  # stores that are opened after that may be another home's
             found = [finding for finding in found if finding.check == "places"]
         else:
             looked += [(each.name, each.looked_at(facts)) for each in checks.CHECKS if each.name not in wrong]

@@ -1,4 +1,4 @@
-"""clock: what a home takes for the time, and whether its processes agree."""
+"""clock: the time of a home, and whether its processes agree."""
 
 import click
 import msgspec

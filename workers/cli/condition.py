@@ -1,4 +1,4 @@
-"""How a home is, as one look finds it, and what an operator must know of that: `status` and `top`.
+"""The condition of a home, found by one look, and what an operator must know of it: for `status` and `top`.
 
 Looking is apart from judging: `problems` is pure.
 """
@@ -24,22 +24,22 @@ from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
 
 WAITS_MS: Final = 60_000
-"""How old what waits may be if no worker runs."""
+"""How old waiting actions may be if no worker runs."""
 BEHIND_MS: Final = 180_000
 """How far behind a cluster may be while a worker runs, if the caller does not say."""
 FULL_BYTES: Final = 1 << 20
-"""With less room a disk is full: stores write more than that at once."""
+"""A disk with less room is full: stores write more than that at once."""
 PARKED_MS: Final = 600_000
 """How long deliveries may be parked."""
 SAME_MS: Final = 5_000
-"""Processes whose clocks differ by less have one clock: that of their machine."""
+"""Processes whose clocks differ by less than this have the same clock, that of their machine."""
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """watermark_ms: everything committed before it has landed there; None if that is unknown. error: why it does
-    not answer, or what it lost. kept_back_by: what its watermark waits for, as in `gauges.kept_back_by`. holds: how
-    many notes of each kind keep it back. parked_ms: how long ago the oldest parked action committed.
+    """The state of a cluster. watermark_ms: None if it is unknown. error: why the cluster does not answer, or what it
+    lost. kept_back_by: the group that its watermark waits for. holds: how many notes of each kind keep it back.
+    parked_ms: how long ago the oldest parked action committed.
     """
 
     watermark_ms: int | None
@@ -52,7 +52,7 @@ class ClusterStatus:
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system of a store in files. shared: the other stores on it."""
+    """The file system of a store that is in files. shared: the other stores on it."""
 
     store: str
     free_bytes: int
@@ -62,12 +62,12 @@ class Disk:
 
 @dataclass(frozen=True)
 class Condition:
-    """worker: the process that holds the home (0: unknown); None if there is none. stopped: why it has stopped by
-    itself. has_worker: whether some process may be working: on servers `members` says more. groups: what each has
-    left to do. members: how many processes read for a group, where the queue knows. done: how far each has come, in
-    messages. waits_ms: how long ago the oldest action committed that is not relayed. clocks: by how much the clocks of
-    shards are ahead. own_off_ms: how far this machine's clock is ahead of the home's time, if that is too far. off:
-    processes whose clocks are off.
+    """The condition of a home. worker: the process that holds the home (0: unknown); None if there is none. stopped:
+    why it has stopped by itself. has_worker: whether a process may be working; on servers `members` says more. groups:
+    what each group has left to do. members: how many processes read for a group, if the queue knows. done: how many
+    messages each group is done with. waits_ms: how long ago the oldest action committed that is not relayed. clocks: by
+    how much the clocks of shards are ahead. own_off_ms: how far this machine's clock is ahead of the home's time, if
+    that is too far. off: processes whose clocks are off.
     """
 
     worker: int | None
@@ -94,9 +94,10 @@ def look(
     clock: Callable[[], float],
     read_s: float,
 ) -> Condition:
-    """clock: monotonic seconds. read_s: how long rows of each cluster are read, to find what cannot be.
+    """Looks at a home once. clock: monotonic seconds. read_s: how long rows of each cluster are read, to find blocks
+    that cannot be read.
 
-    Raises FollowStoreUnavailableError, QueueUnavailableError: a cluster may be away.
+    Raises FollowStoreUnavailableError, QueueUnavailableError. A cluster that is away raises nothing.
     """
     lags = landed.lags(ports)
     home = home_clock(config)
@@ -105,7 +106,7 @@ def look(
     return Condition(
         worker=worker,
         stopped=stopped,
-        # Elsewhere workers may run on other machines.
+        # In other homes workers may run on other machines.
         has_worker=worker is not None or not wiring.is_embedded(config),
         quiet=until.idle(ports),
         groups=lags,
@@ -147,15 +148,15 @@ def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: f
 
 
 def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
-    """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. Nothing
-    that commits there is older than such a clock: it was wrong once, and times continue from it.
+    """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. No action that
+    commits there is older than such a clock: the clock was wrong once, and times continue from it.
     """
     ahead = {shard: ahead_ms(ports, shard) for shard in range(ports.follows.shards())}
     return {shard: ms for shard, ms in ahead.items() if ms > APART_MAX_MS}
 
 
 def disks(config: Config) -> Iterator[Disk]:
-    """The file systems of the stores in files, each once."""
+    """The file systems of the stores that are in files, each once."""
     paths = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
     if config.shard_files:
         paths["the follow store"] = config.shard_files[0]
@@ -184,12 +185,12 @@ def _waits_ms(ports: Ports) -> int | None:
 
 
 def problems(condition: Condition, most_ms: int | None) -> list[str]:
-    """A sentence for each. most_ms: how far a cluster may be behind, whatever the reason; None: far, and only while
-    something is to be done.
+    """A sentence for each problem. most_ms: how far a cluster may be behind, for whatever reason; None: BEHIND_MS, and
+    only while there is something to do.
     """
     return [
         *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
-        # RocksDB's own words may have lines.
+        # RocksDB's own messages may have several lines.
         *(" ".join(state.error.split()) for state in condition.clusters.values() if state.error is not None),
         *_nothing_works(condition),
         *_nothing_reads(condition),
@@ -202,9 +203,9 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
 
 
 def late(condition: Condition, most_ms: int | None) -> list[str]:
-    """A sentence for each cluster that answers, and does not surely have everything of before so long ago.
+    """A sentence for each cluster that answers but may lack something that is older than `most_ms`.
 
-    If no worker runs, they may rest for as long as there is nothing to do; but one that is being rebuilt is empty.
+    If no worker runs, watermarks may rest while there is nothing to do; but a cluster that is being rebuilt is empty.
     """
     why = "" if condition.has_worker else ", and no worker runs in this home"
     rests = most_ms is None and not condition.has_worker
@@ -227,13 +228,13 @@ def late(condition: Condition, most_ms: int | None) -> list[str]:
 def _nothing_works(condition: Condition) -> Iterator[str]:
     if condition.has_worker or condition.quiet:
         return
-    # That of a cluster that is being rebuilt is no time.
+    # The watermark of a cluster that is being rebuilt is no time.
     behind = [
         each.behind_ms
         for each in condition.clusters.values()
         if each.behind_ms is not None and each.watermark_ms != wiring.REBUILDING_MS
     ]
-    # What left the outbox is no older than the clusters are behind.
+    # Actions that have left the outbox are no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
     if oldest_ms is not None and oldest_ms > WAITS_MS:
         most = max(condition.groups.values())
@@ -243,7 +244,7 @@ def _nothing_works(condition: Condition) -> Iterator[str]:
 
 
 def _nothing_reads(condition: Condition) -> Iterator[str]:
-    """On servers: what waits for more than a minute, and no process takes."""
+    """On servers: sentences about work that has waited for more than a minute and that no process takes."""
     if not condition.members:
         return
     if condition.waits_ms is not None and condition.waits_ms > WAITS_MS:
@@ -284,18 +285,20 @@ def _full(condition: Condition) -> Iterator[str]:
 
 
 def clocks_off(own_off_ms: int | None, off: Sequence[Process], shards: Mapping[int, int]) -> Iterator[str]:
-    """A sentence for each clock that must be set. own_off_ms: as in `Condition`. shards: by how much they are ahead."""
+    """A sentence for each clock that must be set. own_off_ms: how far this machine's clock is ahead of the home's time,
+    if that is too far. shards: by how many ms the clocks of shards are ahead.
+    """
     if own_off_ms is None:
         for shard, ms in shards.items():
             yield f"the clock of shard {shard} is {ago(ms)} ahead of this machine: set them, then feedctl clock set"
         yield from map(_clock_off, off)
-    else:  # what else differs from the home's time, and not from this machine's, is mended with it
+    else:  # a process that differs from the home's time, but not from this machine's, is mended with it
         yield machine_off(own_off_ms)
         yield from (_clock_off(each) for each in off if abs(each.offset_ms - own_off_ms) > SAME_MS)
 
 
 def _clock_off(process: Process) -> str:
-    """The fault of a process's clock, and what the process does instead."""
+    """The fault of a process's clock, and how the process deals with it."""
     which = "ahead of" if process.offset_ms > 0 else "behind"
     return (
         f"the clock of {process.program} (pid {process.pid} on {process.host}) is {ago(abs(process.offset_ms))} {which}"

@@ -1,4 +1,4 @@
-"""dead list, show, retry, drop: what could not be done."""
+"""dead list, show, retry, drop: messages that could not be processed."""
 
 import base64
 import itertools
@@ -126,11 +126,11 @@ def _chosen(dead_letters: DeadLetters, ids: tuple[int, ...], *, everything: bool
     if everything == bool(ids):
         raise click.UsageError("give either ids or --all")
     if ids:
-        # All are looked up before anything is done to the first.
+        # All letters are looked up before anything is done to the first.
         yield from [_letter(dead_letters, letter_id) for letter_id in ids]
         return
     last = max((letter.id for letter in every_letter(dead_letters)), default=0)
-    # What dies meanwhile is not meant.
+    # Messages that die meanwhile are not included.
     yield from itertools.takewhile(lambda letter: letter.id <= last, every_letter(dead_letters))
 
 

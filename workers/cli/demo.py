@@ -1,4 +1,4 @@
-"""demo: the main job, start to end, with every promise checked."""
+"""demo: the main job from start to end, with every promise checked."""
 
 import contextlib
 import os
@@ -88,7 +88,7 @@ class Shown(NamedTuple):
 
 
 def _serve(shown: Shown) -> None:
-    """If the usual port is taken, another one does."""
+    """Serves the home; if the usual port is taken, on another one."""
     config = shown.config
     Heartbeat.end_any()
     with stopping() as stop:
@@ -103,9 +103,9 @@ def _serve(shown: Shown) -> None:
 
 
 def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Shown:
-    """Raises CommandRefusedError if a promise does not hold."""
+    """Runs the demonstration. Raises CommandRefusedError if a promise does not hold."""
     level = click.get_current_context().find_root().params.get("log_level")
-    # A replica is taken away on purpose: its writer would complain.
+    # A replica is taken away on purpose: its writer would log that.
     logs.configure(level or "critical", ProgressLine.clear)
     started_s = time.monotonic()
     config = home.create(path, os.environ)
@@ -161,7 +161,7 @@ def _record(shown: demonstration.Demo, path: Path, console: "_Console") -> int:
 
 
 class _Console:
-    """Shows the demonstration on stdout, and how far it is on stderr."""
+    """Shows the demonstration on stdout, and its progress on stderr."""
 
     def __init__(self) -> None:
         self.total = 1

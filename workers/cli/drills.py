@@ -1,4 +1,4 @@
-"""drill: found where the drills are (`deploy/drills`), which a machine that serves or works does not need."""
+"""drill: loaded from where the drills are (`deploy/drills`): machines that serve or work do not need them."""
 
 from importlib.metadata import entry_points
 
@@ -8,7 +8,7 @@ from workers.cli.session import MisusedError
 
 NAME = "drill"
 ENTRY_POINTS = "feedctl.commands"
-"""The group of entry points, as `pyproject.toml` has them."""
+"""The group of entry points in `pyproject.toml`."""
 
 _WANTED = "drills need a checkout of the project, and there: pip install --editable '.[drills]'"
 

@@ -51,7 +51,7 @@ def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json
 
 
 def read_page(session: Session, user: int, limit: int, cursor: str | None) -> Page:
-    """A page, read next to a worker if one runs. Without a follow store there are pages too."""
+    """Reads a page; a worker may run meanwhile. It also works without a follow store."""
     config = session.config
     try:
         service = open_service(config)

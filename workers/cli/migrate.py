@@ -1,4 +1,4 @@
-"""migrate: a home of an earlier program, brought up to date."""
+"""migrate: brings a home of an earlier program up to date."""
 
 import click
 

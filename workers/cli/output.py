@@ -1,6 +1,7 @@
-"""The output for people and machines: data on stdout; progress, logs and errors on stderr.
+"""Output for people and machines: data on stdout; progress, logs and errors on stderr.
 
-Every command writes through here: text from elsewhere is escaped, and an output that is closed or full has a name.
+Every command writes through here: text from elsewhere is escaped, and an output that is closed or full raises an error
+with a name.
 """
 
 import contextlib
@@ -22,13 +23,13 @@ from workers.app.hints import shown, shown_json
 
 _REDRAW_S = 0.1
 _LINE_S = 10.0
-"""How often progress is shown: on a terminal one line is drawn again, elsewhere lines are added."""
+"""How often progress is shown. On a terminal one line is drawn again; elsewhere lines are added."""
 _SILENT_S = 2.0
-"""How long a command may say nothing before a line says that it runs."""
+"""If a command says nothing for this long, a line says that it still runs."""
 _LOOK_S = 0.5
 
 _lock = threading.RLock()
-"""Held while something is written: a line of progress never goes into another one."""
+"""Held while something is written, so that a line of progress never goes into another line."""
 
 
 class OutputError(Exception):
@@ -40,12 +41,14 @@ class OutputClosedError(OutputError):
 
 
 class ProgressLine:
-    """One line on stderr that says how far something is. On a terminal it stays until anything else is written."""
+    """One line on stderr that shows progress. On a terminal it stays until anything else is written."""
 
     _drawn: "ProgressLine | None" = None
 
     def __init__(self, what: str, *, redraw_s: float = _REDRAW_S) -> None:
-        """redraw_s: how often a terminal's line is drawn again, at most; more rarely where what it says is costly."""
+        """redraw_s: the least time before a terminal's line is drawn again; longer if its content is costly to find
+        out.
+        """
         self._what = what
         self._every_s = redraw_s if sys.stderr.isatty() else _LINE_S
         self._shown_s = time.monotonic()
@@ -55,11 +58,11 @@ class ProgressLine:
         return time.monotonic() - self._started_s
 
     def due(self) -> bool:
-        """Whether it is time to show something again: ask before working out what."""
+        """Whether it is time to show something again. Ask before the content is worked out."""
         return time.monotonic() - self._shown_s >= self._every_s
 
     def show(self, text: str, share: float | None = None) -> None:
-        """share: how much is done, 0..1, where that is known."""
+        """Shows a text. share: how much is done, 0..1, if that is known."""
         with _lock:
             self._shown_s = time.monotonic()
             if not sys.stderr.isatty():
@@ -78,7 +81,7 @@ class ProgressLine:
 
     @classmethod
     def clear(cls) -> None:
-        """Takes the line away that is drawn, whose ever it is."""
+        """Clears the line that is drawn, whichever object drew it."""
         with _lock:
             if cls._drawn is not None:
                 _draw("\r\033[K")
@@ -86,7 +89,7 @@ class ProgressLine:
 
 
 class Heartbeat:
-    """Says for how long a command runs, while the command itself says nothing."""
+    """Says how long a command has been running, while the command itself says nothing."""
 
     _beating: "Heartbeat | None" = None
 
@@ -111,13 +114,13 @@ class Heartbeat:
 
     @classmethod
     def end_any(cls) -> None:
-        """For a command that from now on runs until it is told to end."""
+        """Ends the heartbeat of a command that from now on runs until it is told to end."""
         if cls._beating is not None:
             cls._beating.end()
 
     @classmethod
     def note_said(cls) -> None:
-        """The command has said something itself."""
+        """Notes that the command itself has said something."""
         if cls._beating is not None:
             cls._beating.heard_s = time.monotonic()
 
@@ -131,7 +134,9 @@ class Heartbeat:
 
 
 def heartbeat() -> None:
-    """Begins that of the command that runs. It ends with the command, after all that the command has opened."""
+    """Begins the heartbeat of the running command. It ends with the command, after all that the command has opened is
+    closed.
+    """
     context = click.get_current_context()
     context.with_resource(Heartbeat(context.info_name or ""))
 
@@ -144,7 +149,9 @@ def _draw(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A line for people, on stderr. If stderr does not take it, it is lost: no command fails for that."""
+    """Writes a line for people on stderr. If stderr does not take it, the line is lost: no command fails because of
+    that.
+    """
     with _lock:
         ProgressLine.clear()
         Heartbeat.note_said()
@@ -153,25 +160,27 @@ def note(text: str) -> None:
 
 
 def say(text: str, mark: str = "") -> None:
-    """A line of data for people, on stdout. mark: of ours, with colours, before it. Raises OutputError."""
+    """Writes a line of data for people on stdout. mark: our own text with colours, before the line. Raises
+    OutputError.
+    """
     with written():
         click.echo(mark + shown(hints.said(text)))
 
 
 def heading(text: str) -> None:
-    """A line for people, on stdout: bold on a terminal, after an empty line. Raises OutputError."""
+    """Writes a heading for people on stdout: bold on a terminal, after an empty line. Raises OutputError."""
     with written():
         click.echo("\n" + click.style(shown(text), bold=True))
 
 
 def is_screen() -> bool:
-    """Whether stdout is a terminal, which can be drawn again."""
+    """Whether stdout is a terminal, on which `draw` can work."""
     return sys.stdout.isatty()
 
 
 def draw(lines: Sequence[str]) -> None:
-    """Draws a terminal again with these lines, as many as it has room for. One that begins with ! is in red, and is
-    continued below if it is too long; others are cut off. Raises OutputError.
+    """Draws a terminal again with these lines, as many as it has room for. A line that begins with ! is red, and
+    continues below if it is too long; others are cut off. Raises OutputError.
     """
     size = shutil.get_terminal_size()
     width = max(20, size.columns - 1)
@@ -189,29 +198,31 @@ def _fitted(line: str, width: int) -> list[str]:
 
 
 def emit_json(value: object) -> None:
-    """One line of JSON on stdout. Raises OutputError."""
+    """Writes one line of JSON on stdout. Raises OutputError."""
     emit_lines(shown_json(msgspec.json.encode(value).decode()).encode() + b"\n")
 
 
 def emit_lines(lines: bytes) -> None:
-    """Whole lines on stdout, as they are. Raises OutputError."""
+    """Writes whole lines on stdout, as they are. Raises OutputError."""
     with written():
         click.echo(lines, nl=False)
 
 
 def flush() -> None:
-    """Writes what stdout still keeps. Raises OutputError, and then stdout takes nothing more."""
+    """Writes what stdout still buffers. If it raises OutputError, stdout takes nothing more."""
     try:
         with written():
             sys.stdout.flush()
     except OutputError:
-        # The interpreter flushes once more when it ends, and would show a traceback.
+        # Otherwise the interpreter, which flushes again when it ends, would show a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         raise
 
 
 def fill_streams() -> None:
-    """A standard stream that is closed would lend its number to the next file, which then gets what is printed."""
+    """Opens standard streams that are closed: the next file would get the number of such a stream, and with it what is
+    printed.
+    """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
@@ -223,7 +234,7 @@ def fill_streams() -> None:
 
 @contextlib.contextmanager
 def written() -> Iterator[None]:
-    """For what writes stdout. Raises OutputError."""
+    """Turns errors of stdout into OutputError, for code that writes to it."""
     try:
         with _lock:
             ProgressLine.clear()

@@ -81,7 +81,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
 
 
 def _refuse_left(session: Session, spans: Sequence[UserRange], clusters: Sequence[str]) -> None:
-    """Names the differences that are left, and what mends them. Raises RefusedError if there are any."""
+    """Reports differences that are left, and what mends them. Raises RefusedError if there are any."""
     total = Total()
     with session.ports("read") as ports:
         for finding in found(ports, session.config.limits, spans, total, ProgressLine("verify"), clusters):

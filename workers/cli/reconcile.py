@@ -1,4 +1,4 @@
-"""reconcile: the rows of the follow store that say the same twice."""
+"""reconcile: makes rows of the follow store agree that say the same thing twice."""
 
 import sys
 
@@ -68,7 +68,7 @@ def _tell(total: Reconciled, *, dry_run: bool) -> None:
     if not _changes(total):
         say(f"{compared}: no difference")
     elif dry_run:
-        # What an index brings back is compared with the other indexes only once it is written.
+        # Rows that an index brings back are compared with the other indexes only after they are written.
         say(f"{compared}: {_changes(total):,} or more would be written")
     else:
         say(

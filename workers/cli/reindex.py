@@ -1,4 +1,4 @@
-"""reindex: a new queue in place of one that was lost."""
+"""reindex: replaces a lost queue by a new one."""
 
 import sys
 

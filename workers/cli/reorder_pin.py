@@ -1,4 +1,4 @@
-"""reorder-pin: a pin of a board to another place."""
+"""reorder-pin: moves a pin of a board to another place."""
 
 import click
 
@@ -59,7 +59,7 @@ def reorder_pin(
 
 
 def described(placed: Placed) -> dict[str, object]:
-    """For programs. The sequence has up to 38 digits: it is text."""
+    """The answer for programs. The sequence has up to 38 digits, so it is text."""
     return placed._asdict() | {"sequence": str(placed.sequence)}
 
 

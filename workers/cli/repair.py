@@ -1,4 +1,4 @@
-"""repair: what verify finds, mended."""
+"""repair: mends what verify finds."""
 
 import os
 import sys
@@ -35,22 +35,22 @@ from workers.following.repair import Repairer
 from workers.following.verify import EVERYBODY, Finding, UserRange
 
 _ROUNDS = 5
-"""How often repair looks again at the feeds that it has mended: one fault may have hidden another."""
+"""Repair looks again at the feeds that it has mended at most this often: one fault may have hidden another."""
 
 
 _MENDED_MAX = 20_000
-"""How many findings are kept to be looked at again; after more, everything is."""
+"""The most findings that are kept for the next look. If there are more, everything is looked at again."""
 
 
 _AT_ONCE = 100
-"""How many findings are mended between two looks at the rate."""
+"""This many findings are mended between two checks of the rate."""
 
 
 _AUDIT = "repairs.jsonl"
 
 
 Land = Callable[[], None]
-"""Returns once all that was recorded and published before has landed. Raises TryLaterError."""
+"""Waits until all that was recorded and published before has landed. Raises TryLaterError."""
 
 
 @click.command(short_help="Repair what verify finds.")
@@ -151,7 +151,7 @@ def _rounds(
     for _ in range(_ROUNDS):
         land()
         mended = 0
-        # All that was found, and of that what nothing was done for; of too many, none are kept.
+        # All findings, and those for which nothing was done; if there are too many, none are kept.
         found_now: list[Finding] = []
         left: list[Finding] = []
         too_many = False
@@ -192,7 +192,7 @@ def _batches(findings: Iterator[Finding]) -> Iterator[list[Finding]]:
 
 
 class _Pace:
-    """Waits so that no more is done a second than a rate allows."""
+    """Waits so that no more is done per second than a rate allows."""
 
     def __init__(self, rate: float | None) -> None:
         self._rate = rate
@@ -206,8 +206,8 @@ class _Pace:
 
 @contextmanager
 def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
-    """The ports of a home, and a call that waits until all that was published has landed: with a worker of its own if
-    there is no other.
+    """Opens a home; gives its ports, and a function that waits until all that was published has landed. If no worker
+    runs, the function runs one.
     """
     with ExitStack() as stack:
         writers: Sequence[WriterProcess] | None = None
@@ -234,7 +234,7 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
 
 
 def _refuse_damaged(ports: Ports) -> None:
-    """Messages for a damaged cluster would wait until it is created again."""
+    """Raises if a cluster is damaged: messages for it would wait until it is created again."""
     for replica in ports.replicas.values():
         wrong = fault(replica, ports.queue, monotonic_s, 0.0)
         if wrong is not None and not wrong.is_mended_by_writers:
@@ -248,7 +248,7 @@ def _work(session: Session, writers: Sequence[WriterProcess], endpoint: MetricsE
 
 @contextmanager
 def _audit_log(path: Path) -> Iterator[repairing.Note]:
-    """Appends lines to a file; they are on disk when the call returns."""
+    """Opens the audit log; gives a function that appends lines, which are on disk when it returns."""
     encoder = msgspec.json.Encoder()
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:

@@ -1,4 +1,4 @@
-"""replay: recorded actions into the follow store."""
+"""replay: records a history of actions in the follow store."""
 
 import os
 import signal
@@ -52,7 +52,7 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
         else:
             with open(file, "rb") as source:  # noqa: PTH123 - click gives a name
                 done = _replay(source, follows, from_line)
-    if from_line > done.lines + 1:  # one behind the last is where a replay that was stopped there continues
+    if from_line > done.lines + 1:  # one past the last is fine: a replay that stopped at the end continues there
         raise MisusedError(f"--from-line {from_line}: there are only {plural(done.lines, 'line')}")
     if as_json:
         emit_json({"lines": done.lines, "recorded": done.recorded, "bad": done.bad})
@@ -87,7 +87,7 @@ def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
                 progress=lambda done, bytes_read: signals.passed(show, done, bytes_read),
             )
         except InterruptedReplayError as error:
-            # However it ends, it says where to continue.
+            # Whatever ends it, it says where to continue.
             by_ctrl_c = isinstance(error.__cause__, KeyboardInterrupt) and signals.came == signal.SIGINT
             raise (StoppedError if by_ctrl_c else TryLaterError)(
                 f"{error}; stopped before line {error.next_line}, all lines before it are recorded:"
@@ -96,10 +96,11 @@ def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
 
 
 class _Signals:
-    """Input that ends with SIGINT or SIGTERM: between two batches, or while it is waited for. A signal that cuts into
-    the middle of a batch may be lost there, or leave the follow store in whatever state; a second one does.
+    """Input that ends at SIGINT or SIGTERM: between two batches, or while input is awaited. If the first signal
+    interrupted a batch, it could be lost there, or leave the follow store in any state; a second signal does interrupt
+    it.
 
-    came: the signal.
+    came: the signal that came, if any.
     """
 
     def __init__(self, source: BinaryIO) -> None:
@@ -117,7 +118,7 @@ class _Signals:
             signal.signal(number, handler)
 
     def read1(self, size: int) -> bytes:
-        """Raises KeyboardInterrupt."""
+        """Reads. Raises KeyboardInterrupt if a signal came."""
         self._reading = True
         try:
             self._refuse()
@@ -126,7 +127,7 @@ class _Signals:
             self._reading = False
 
     def passed(self, show: Callable[[Replayed, int], None], done: Replayed, bytes_read: int) -> None:
-        """A batch was recorded. Raises KeyboardInterrupt."""
+        """Notes that a batch was recorded. Raises KeyboardInterrupt if a signal came."""
         show(done, bytes_read)
         self._refuse()
 

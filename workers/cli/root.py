@@ -1,4 +1,4 @@
-"""The command `feedctl` itself: the options of all commands, and what becomes of errors."""
+"""The command `feedctl` itself: the options of all commands, and how errors end them."""
 
 import difflib
 import errno
@@ -25,7 +25,7 @@ from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, CommandRefusedErro
 from workers.pipeline.runtime import WorkerFailedError
 
 _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
-    MisconfiguredError: MisusedError,  # some are a NotNowError as well: what runs waits for the operator
+    MisconfiguredError: MisusedError,  # some are a NotNowError as well: running processes wait for the operator
     NotNowError: TryLaterError,
     NeverError: CommandRefusedError,
     PortError: TryLaterError,
@@ -34,11 +34,11 @@ _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
     WorkerFailedError: CommandRefusedError,
     OutputError: TryLaterError,
 }
-"""How a command ends after an error: the first class that fits counts."""
+"""The exception that ends a command after an error: the first class that fits counts."""
 _EXPECTED = tuple(_FAILED)
 _WORKERS = ("work", "relay", "expand", "write", "serve")
 _FORKING = ("rebuild", "repair")
-"""Commands that fork before there are threads, and begin their `heartbeat` then."""
+"""Commands that fork before there are threads, and begin their `heartbeat` only afterwards."""
 SECTIONS: Final = {
     "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
     "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
@@ -52,11 +52,11 @@ _MODULES: Final = {
     **dict.fromkeys(("follow", "unfollow", "save-pin", "delete-pin"), "actions"),
     "drill": "drills",
 }
-"""Where a command is, if not in the module of its name."""
+"""The module of a command, if it is not in the module of its own name."""
 
 
 class _Feedctl(click.Group):
-    """Turns errors that have a name into one line and an exit code. Anything else is a bug, and shows its traceback."""
+    """Turns known errors into one line and an exit code. Any other error is a bug, and shows its traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         output.fill_streams()
@@ -72,7 +72,7 @@ class _Feedctl(click.Group):
             note(f"Error: {error}")
             sys.exit(NOT_NOW)
         except OSError as error:
-            # Of help, or of an error's own line: neither is written by us.
+            # From help, or from an error's own line: click writes both.
             note(f"Error: the output cannot be written: {error.strerror}")
             sys.exit(NOT_NOW)
         finally:
@@ -92,7 +92,7 @@ class _Feedctl(click.Group):
     def _invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except (OutputClosedError, BrokenPipeError) as error:  # the help of a command is not written by us
+        except (OutputClosedError, BrokenPipeError) as error:  # click writes the help of a command
             raise click.exceptions.Exit(CLOSED) from error
         except OutdatedStoreError as error:
             raise MisusedError(home_files.outdated(error)) from error
@@ -110,7 +110,7 @@ class _Feedctl(click.Group):
             ProgressLine.clear()
             raise TryLaterError(f"{what}: {error.strerror}") from error
         except KeyboardInterrupt:
-            # As shells have it, and no exit code of ours: nothing was found or refused.
+            # The shells' exit code, not one of ours: nothing was found or refused.
             raise click.exceptions.Exit(INTERRUPTED) from None
         finally:
             ProgressLine.clear()
@@ -141,7 +141,7 @@ class _Feedctl(click.Group):
 
 @cache
 def _command(name: str) -> click.Command:
-    """One of SECTIONS. Its module is loaded when it is asked for, so that no command waits for the others."""
+    """A command of SECTIONS. Its module is loaded only now, so that no command waits for the modules of others."""
     with memory_tuning.loading():
         module = import_module(f"workers.cli.{_MODULES.get(name, name.replace('-', '_'))}")
     found: click.Command = next(each for each in module.COMMANDS if each.name == name)
@@ -150,7 +150,7 @@ def _command(name: str) -> click.Command:
 
 
 def _take_home(command: click.Command) -> None:
-    """Lets a command, and those below it, take --home too."""
+    """Adds the option --home to a command and to those below it."""
 
     def go_to(ctx: click.Context, _: click.Parameter, home: Path | None) -> None:
         session = ctx.find_object(Session)

@@ -90,8 +90,8 @@ def schema_check(session: Session) -> None:
 
 
 def _has_feeds(session: Session, cluster: ClusterConfig) -> bool:
-    """Whether ticks of a follow store have come to a cluster. One that cannot be read, or has no tables yet, has not
-    been written as far as is known.
+    """Whether ticks of a follow store have come to a cluster. A cluster that cannot be read, or has no tables yet,
+    counts as not written.
     """
     with closing(feedstore_wiring.open_cluster(session.config, cluster.name, "read")) as opened:
         try:

@@ -47,11 +47,11 @@ _ASK_S = 0.05
 _LOOK_S = 1.0
 
 _OF_READS: Final = frozenset(each.name for each in definitions_of(of_reads))
-"""The metrics of clusters and groups that the server has itself."""
+"""The metrics of clusters and groups that the server itself serves."""
 
 
 _RESTS_S = (1.0, 5.0, 15.0, 60.0)
-"""How long a worker that failed rests before it begins again; the last one each time after that."""
+"""The rests of a worker that failed, before it begins again. The last one is repeated."""
 
 
 @click.command(short_help="Serve the HTTP API and the site.")
@@ -82,7 +82,7 @@ def serve(session: Session, host: str, port: int) -> None:
 
 
 def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
-    """A socket to serve on, closed at the end. Raises ConfigError."""
+    """Opens a socket to serve on, closed at the end. Raises ConfigError."""
     try:
         from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
     except ImportError as error:
@@ -91,15 +91,16 @@ def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
 
 
 def run(config: Config, listener: socket.socket, stop: Event) -> None:
-    """Serves until `stop` is set, and works if no other process does.
+    """Serves until `stop` is set, and does the worker's work if no other process does.
 
-    A worker that fails begins again after a rest; one that met too many dead letters does not. Either way it serves.
+    A worker that fails begins again after a rest, unless it met too many dead letters. In both cases the serving
+    continues.
 
     Raises:
         ConfigError
-        FollowStoreUnavailableError, QueueError: what it needs is not there. On servers it needs neither at the start; a
-            database that is there, and is another one or not up to date, is refused.
-        WorkerFailedError: at the end, if the worker does not work by then.
+        FollowStoreUnavailableError, QueueError: a store is missing or away. On servers none is needed at the start; but
+            a database that answers is refused if it is another one or not up to date.
+        WorkerFailedError: at the end, if the worker has failed and does not work by then.
     """
     memory_tuning.relax()
     logs.adopt("asyncio", "uvicorn")
@@ -120,7 +121,7 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
 
 
 def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
-    """The caller holds the home. ports: as its owner. lock: the home's."""
+    """Serves and works. The caller holds the home. ports: opened as the home's owner. lock: the home's."""
     with services_on(config, ports.follows, ports.replicas.values(), ports.clock, ports.tracer) as services:
         wiring.refuse_unsafe(ports, config, ports.replicas)
         wiring.warn_of_partitions(ports, config)
@@ -135,11 +136,11 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
                     wiring.worker(ports, config, looking=looking).run(ended)
                 except (WorkerFailedError, PortError, ConfigError, OSError) as error:
                     if isinstance(error, WorkerFailedError):
-                        # It would bury as many again, and again.
+                        # A new worker would bury as many again and again.
                         for_good = any(isinstance(cause, TooManyDeadLettersError) for cause in error.causes)
                     elif times == 0:
-                        raise  # it cannot be made, and who starts this process is told
-                    # Pages outlive it.
+                        raise  # the worker cannot be made: whatever started this process must hear of it
+                    # Pages are served without a worker.
                     _note_stopped(queues, lock, str(error))
                     if _waited(server, ended, math.inf if for_good else rest_s):
                         raise
@@ -149,12 +150,12 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
 
 def _note_stopped(queues: OpenQueues, lock: int, why: str | None) -> None:
     queues.note_stopped(why)
-    with contextlib.suppress(OSError):  # the disk may be what is full: the server says it all the same
+    with contextlib.suppress(OSError):  # perhaps the disk is full: the server still says why
         home.note_stopped(lock, why)
 
 
 def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> bool:
-    """Serves for so long; whether it has ended."""
+    """Serves for `rest_s`; returns whether the server has ended."""
     until_s = time.monotonic() + rest_s
     while not ended():
         if time.monotonic() >= until_s:
@@ -164,10 +165,10 @@ def _waited(server: "HttpServer", ended: Callable[[], bool], rest_s: float) -> b
 
 
 class _WorkerWatch:
-    """Says why the work of a home in files is not done: its worker is another process, and may end. It looks once in
-    _LOOK_S, because a look holds the home's lock for a moment. Thread-safe: at worst two look at once.
+    """Says why the work of a home in files is not done, if its worker is another process, which may end. It looks once
+    every _LOOK_S, because a look holds the home's lock for a moment. Thread-safe: at worst two threads look at once.
 
-    path: the home; None: its work is done on other machines, and nothing is known of it here.
+    path: the home; None: the work is done on other machines, and its state is not known here.
     """
 
     def __init__(self, path: Path | None, clock: Callable[[], float]) -> None:
@@ -209,7 +210,7 @@ def _serving(
     *,
     owns_clusters: bool,
 ) -> Iterator["HttpServer"]:
-    """A server that runs, and has said where. meter: what is counted next to the requests."""
+    """Starts a server, which says its address. meter: has the counts that are served with those of requests."""
     from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
     from workers.app.plots import PLOTS  # noqa: PLC0415 - the same
 
@@ -237,7 +238,7 @@ def _serving(
 
 
 def _posting(config: Config, stack: ExitStack) -> "Posting | None":
-    """Where updates of catalogs are posted, if the home has such a catalog."""
+    """Where updates of catalogs are posted, if the home has catalogs with posted updates."""
     if not posted(config.catalogs):
         return None
     from workers.catalog.posting import QueuePosting  # noqa: PLC0415 - other homes do not pay for it
@@ -246,7 +247,7 @@ def _posting(config: Config, stack: ExitStack) -> "Posting | None":
 
 
 def _listen(config: Config, services: Services, stack: ExitStack) -> None:
-    """Hears of updates of what this process holds, if it holds anything, until the stack is closed."""
+    """Keeps this process's caches of catalogs fresh, if it has any, until the stack is closed."""
     if services.catalogs is None:
         return
     from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
@@ -261,9 +262,9 @@ def _listen(config: Config, services: Services, stack: ExitStack) -> None:
 
 
 class _Ended:
-    """Says when a server has ended, and has it end once somebody wants that.
+    """Says when a server has ended, and makes it end when that is requested.
 
-    drain_s: for so long it serves, and reports that it is not ready.
+    drain_s: how long it still serves after the request to end, while it reports that it is not ready.
     """
 
     def __init__(self, server: "HttpServer", stop: Event, drain_s: float) -> None:

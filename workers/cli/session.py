@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from workers.following.ports import Ports
 
 DONE, REFUSED, USAGE, NOT_NOW, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
-"""The exit codes; `feedctl --help` says what they mean. The last two are a shell's own for a program that SIGINT or
+"""The exit codes; `feedctl --help` says what they mean. The last two are those of shells for a program that SIGINT or
 SIGPIPE ended.
 """
 
@@ -43,13 +43,13 @@ class TryLaterError(click.ClickException):
 
 
 class StoppedError(click.ClickException):
-    """Ctrl-C, where there is something to say of it."""
+    """Ctrl-C ended a command that has something to say about it."""
 
     exit_code = INTERRUPTED
 
 
 class _Id(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
-    """An id of a user, board or pin. ASCII digits only: `1_0` and digits of other scripts are slips."""
+    """An id of a user, board or pin. Only ASCII digits: `1_0` and digits of other scripts are slips."""
 
     name = "id"
 
@@ -57,7 +57,7 @@ class _Id(click.ParamType):  # type: ignore[type-arg]  # generic in some version
         if isinstance(value, int):
             return value
         digits = str(value)
-        # Its length first: Python refuses to read a number of thousands of digits.
+        # The length is checked first: Python refuses to read a number of thousands of digits.
         if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and 0 < int(digits) <= MAX_ID):
             self.fail(f"expected an id, a whole number from 1 to 2^63-1, got {digits[:40]!r}", param, ctx)
         return int(digits)
@@ -67,7 +67,7 @@ ID = _Id()
 
 
 class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
-    """A duration as in feed.toml, in ms."""
+    """A duration, written as in feed.toml; its value is in ms."""
 
     name = "duration"
 
@@ -95,14 +95,14 @@ class Session:
         self.is_named = is_named
 
     def go_to(self, path: Path) -> None:
-        """Takes the home that is named after the command. Raises UsageError for another one before it."""
+        """Takes the home that is named after the command. Raises UsageError if another one was named before it."""
         if self.is_named and path != self.home:
             raise click.UsageError(f"--home names two homes, {self.home} and {path}: give one")
         self.home, self.is_named = path, True
 
     @cached_property
     def config(self) -> Config:
-        """Raises ConfigError."""
+        """The home's configuration. Raises ConfigError."""
         return configuration.load(self.home, os.environ)
 
     @contextlib.contextmanager
@@ -115,8 +115,8 @@ class Session:
 
     @contextlib.contextmanager
     def ports(self, access: Access, *, feeds: bool = True, tracer: Tracer = UNTRACED) -> "Iterator[Ports]":
-        """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds, tracer: as of
-        `wiring.open_ports`.
+        """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds: whether feeds are read
+        or written. tracer: gets the traces.
         """
         from workers.app import wiring  # noqa: PLC0415 - commands that only record do not wait for it
 
@@ -125,8 +125,8 @@ class Session:
 
     @contextlib.contextmanager
     def working_ports(self, access: Access, program: Program, *, feeds: bool = True) -> "Iterator[Ports]":
-        """The same for a program that works: its work is traced, if the configuration says so. program: the name in its
-        spans.
+        """The ports of the home for a program that works: its work is traced, if the configuration says so. program:
+        its name in spans.
         """
         with contextlib.closing(open_tracer(self.config, program)) as tracer:
             logs.name_traces(tracer)
@@ -148,11 +148,11 @@ class Session:
             yield writers
 
     def worker(self) -> int | None:
-        """The process id of the worker that holds the home (0: unknown), None if there is none."""
+        """The process id of the worker that holds the home (0: unknown); None if there is none."""
         return home.worker_runs(self.home)
 
     def worker_stopped(self) -> str | None:
-        """Why the worker that holds the home has stopped by itself, None if it works or there is none."""
+        """Why the worker that holds the home has stopped by itself; None if it works or there is none."""
         return home.worker_stopped(self.home)
 
     def refuse_unknown(self, cluster: str) -> None:

@@ -17,7 +17,9 @@ PARTITIONS: Final = 4
 
 
 class _Gateways(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Of one cluster, each as HOST:PORT. zookeeper: empty if it and the region servers cannot be reached from here."""
+    """The gateways of one cluster, each as HOST:PORT. zookeeper: empty if ZooKeeper and the region servers cannot be
+    reached from here.
+    """
 
     thrift2: list[str]
     thrift1: list[str]
@@ -27,9 +29,9 @@ class _Gateways(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Where the servers of a stack are. database, kafka: HOST:PORT. jars: the Java class path of `feedctl table`.
 
-    options: of the databases' urls, besides the password's file. has_tokens: whether the HTTP API asks for
-    them. prometheus: HOST:PORT of one that scrapes the processes of the home; empty if there is none. targets: the
-    directory in which they tell it where they are; empty if it knows.
+    options: those of the databases' urls, without the password's file. has_tokens: whether the HTTP API asks for
+    tokens. prometheus: HOST:PORT of a Prometheus that scrapes the processes of the home; empty if there is none.
+    targets: the directory of files in which processes name their addresses for it; empty if it knows them.
     """
 
     clusters: dict[str, _Gateways]
@@ -44,7 +46,7 @@ class _Places(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def home(kind: Kind) -> Path:
-    """Where a stack of this kind is, unless another place is named."""
+    """The default directory of a stack of this kind."""
     return Path(".stack") if kind == "local" else Path(".cluster")
 
 
@@ -94,6 +96,6 @@ def _replacements(places: _Places) -> dict[str, str]:
         made['# prometheus = "http://127.0.0.1:9090"'] = f'prometheus = "http://{places.prometheus}"'
     if places.targets:
         made['# targets = "targets" '] = f'targets = "{places.targets}" '
-        # Several commands of one home run on this machine: each takes a port of its own.
+        # Several commands of one home run on this machine, so each takes a port of its own.
         made['# listen = "127.0.0.1:9464"'] = 'listen = "127.0.0.1:0"'
     return made

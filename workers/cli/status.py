@@ -1,4 +1,4 @@
-"""status: how a home is."""
+"""status: shows the condition of a home."""
 
 import sys
 from typing import Final
@@ -13,7 +13,7 @@ from workers.cli.output import ago, emit_json, plural, say, when
 from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
 
 READ_S: Final = 0.25
-"""How long `status` reads rows of each cluster: blocks that cannot be read are found by reading them."""
+"""How long `status` reads rows of each cluster: only reading finds blocks that cannot be read."""
 
 
 @click.command(short_help="Show lags, clusters, dead letters, and what is wrong.")

@@ -175,7 +175,9 @@ def _waits(wait: bool) -> list[str]:
 def _run(
     session: Session, words: Sequence[str], name: str | None, *, cluster: str | None, timeout_s: int, as_json: bool
 ) -> None:
-    """words: the command, and what follows its table. name: the table; None: the command takes none."""
+    """Runs the tool. words: the command, and the words that follow its table. name: the table; None: the command takes
+    none.
+    """
     for each, tool, where in _tools(session, cluster):
         progress = ProgressLine(f"{each}: {words[0]}")
 
@@ -197,7 +199,9 @@ def _run(
 
 
 def _shown(line: dict[str, Any]) -> str:
-    """A line of the tool for people: a region's name repeats its keys, and what has no value says nothing."""
+    """A line of the tool for people, without a region's name, which repeats its keys, and without fields that have no
+    value.
+    """
     return "  ".join(f"{key} {value}" for key, value in line.items() if key != "name" and value not in (None, ""))
 
 

@@ -1,4 +1,4 @@
-"""token: those of the HTTP API."""
+"""token: the tokens of the HTTP API."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -65,7 +65,7 @@ def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) ->
 
 
 def _loaded(*, is_first: bool) -> str:
-    """When servers know a token. No server starts with a file that is not there."""
+    """The sentence that says when servers know a token. No server starts if its file is missing."""
     if is_first:
         return "a server that runs is open to this machine without a token until it is started again"
     return "servers that were started with this file load it within seconds"

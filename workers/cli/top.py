@@ -1,4 +1,4 @@
-"""top: how a home is, again and again."""
+"""top: shows the condition of a home again and again."""
 
 import signal
 import sys
@@ -61,9 +61,9 @@ def top(session: Session, every_ms: int, *, once: bool) -> None:
 
 
 class Interrupt:
-    """Ctrl-C raises KeyboardInterrupt, as always, and is noted: one that comes inside a callback of a library is lost.
+    """Makes Ctrl-C raise KeyboardInterrupt, as always, and notes it: an exception inside a library's callback is lost.
 
-    came: whether there was one. No Event: its lock could be held by what the signal interrupts.
+    came: whether there was a Ctrl-C. It is no Event: the code that the signal interrupts could hold an Event's lock.
     """
 
     def __init__(self) -> None:
@@ -112,12 +112,12 @@ def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
 
 
 def _looked(session: Session, ports: Ports) -> Condition:
-    # No rows are read to find blocks that cannot be: it runs for hours.
+    # No rows are read to find blocks that cannot be read: `top` runs for hours.
     return look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, 0.0)
 
 
 def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str]:
-    """The lines of a screen. before: the look before, for rates. Lines that begin with ! need attention. Pure."""
+    """The lines of a screen. before: the previous look, for rates. Lines that begin with ! need attention. Pure."""
     found = seen.condition
     yield f"{home}   worker: {workers(found)}"
     wrong = problems(found, None)
@@ -145,7 +145,7 @@ def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str
 
 
 def _rates(before: LastLook, seen: LastLook) -> Mapping[str, float]:
-    """Messages a second that each group was done with. One that went back has none."""
+    """How many messages per second each group was done with. A group that went back has no rate."""
     took_s = seen.at_s - before.at_s
     done = before.condition.done
     if took_s <= 0:

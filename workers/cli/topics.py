@@ -1,4 +1,4 @@
-"""topics: those of the queue, if it is Kafka."""
+"""topics: the topics of the queue, if it is Kafka."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -58,7 +58,7 @@ def topics_check(session: Session) -> None:
 
 
 def _topics(session: Session) -> "tuple[KafkaAddress, list[TopicDefinition]]":
-    """Where the topics are, and what they must be. Raises ConfigError."""
+    """The address of the topics, and their definitions. Raises ConfigError."""
     if session.config.queue_scheme != "kafka":
         raise ConfigError("the queue of this home is embedded: it has no topics to manage")
     return wiring.kafka_address(session.config), wiring.topic_definitions(session.config)

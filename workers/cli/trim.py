@@ -1,4 +1,4 @@
-"""trim: feeds down to cap and slack."""
+"""trim: trims feeds to cap and slack."""
 
 import click
 

@@ -1,4 +1,4 @@
-"""verify: whether the feeds are right."""
+"""verify: finds out whether the feeds are right."""
 
 import math
 import random
@@ -23,7 +23,7 @@ from workers.following.verify import EVERYBODY, Finding, Seen, UserRange, Verifi
 
 _AGAIN_S = 0.1
 _AGAIN_MAX_S = 1.0
-"""How long between two looks at how far the clusters are, at first and later: a look costs the stores something."""
+"""The time between two looks at how far the clusters are, at first and later: each look is work for the stores."""
 
 
 class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
@@ -45,7 +45,7 @@ class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versi
 
 
 def _ascending(spans: Sequence[UserRange]) -> list[UserRange]:
-    """The same users, each once."""
+    """The same users in ascending order, each once."""
     found: list[UserRange] = []
     for first, last in sorted(spans):
         if found and first <= found[-1].last:
@@ -149,7 +149,7 @@ def verify(
 
 
 def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
-    """Ends the command if a cluster cannot be compared: it says of itself that it lacks something."""
+    """Ends the command if a cluster cannot be compared, because its own notes say that it lacks something."""
     faults = [(name, fault(replica, ports.queue, monotonic_s, 0.0)) for name, replica in ports.replicas.items()]
     mended = [found.message for _, found in faults if found is not None and found.is_mended_by_writers]
     if mended and not running:
@@ -165,7 +165,7 @@ def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
 
 
 MANY_USERS = 1_000
-"""After so many users it is said if most of them lack entries in a cluster."""
+"""After this many users a message says if most of them lack entries in a cluster."""
 
 
 class Total:
@@ -189,8 +189,8 @@ class Total:
         )
 
     def newly_lost(self) -> list[str]:
-        """The clusters in which most feeds lack entries, each once: looking at each entry takes long, and a rebuild
-        does not look.
+        """The clusters in which most feeds are found to lack entries, each once. The user should know: looking at each
+        entry takes long, and a rebuild need not look.
         """
         lost = [
             name
@@ -209,11 +209,11 @@ def found(
     progress: ProgressLine,
     clusters: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """The faults in the feeds of some users, as they are found. clusters: only these; else all."""
+    """Yields the faults in the feeds of some users, as they are found. clusters: only these; otherwise all."""
     for seen in looked(ports, limits, spans, total.up_to, clusters):
         progress.clear()
         yield from seen.findings
-        # Only now: what was not told yet is to be found again.
+        # Only now: findings that were not told yet must be found again if this ends.
         total.add(seen)
         for name in total.newly_lost():
             note(
@@ -239,8 +239,8 @@ def verifier(ports: Ports, limits: Limits, clusters: Sequence[str] = ()) -> Veri
 
 
 def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float) -> str | None:
-    """Returns once everything that committed before now has landed in every cluster; or at once, and says what waits,
-    if no worker is there that could land it.
+    """Waits until everything that committed before now has landed in every cluster. If there is no worker that could
+    land it, returns at once what waits.
 
     Raises:
         TryLaterError: a worker runs, or may run elsewhere, and it has not landed in time.
@@ -254,7 +254,7 @@ def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float
         left = waiting(ports) if alone else Waiting({}, None)
         if left.work:
             return said(left.work)
-        # Refills that wait keep the outbox, and the times that are settled, where they are.
+        # While refills wait, the outbox and the settled times stay as they are.
         until_ms = min(now_ms, left.refills_ms or now_ms)
         late = [name for name, before in before_ms.items() if before < until_ms]
         if not late:
@@ -285,8 +285,8 @@ def counted(work: Mapping[str, int]) -> str:
 
 
 def chosen(follows: FollowStore, count: int, seed: int) -> list[UserRange]:
-    """So many of the users who follow anything, at random; each is as likely as any other."""
-    rng = random.Random(seed)  # noqa: S311 - the same users for the same seed is what it is for
+    """Chooses `count` of the users who follow anything, at random, each with the same chance."""
+    rng = random.Random(seed)  # noqa: S311 - one seed must always give the same users
     users: list[int] = []
     for number, user in enumerate(following(follows)):
         place = number if number < count else rng.randrange(number + 1)
@@ -298,7 +298,7 @@ def chosen(follows: FollowStore, count: int, seed: int) -> list[UserRange]:
 
 
 def following(follows: FollowStore) -> Iterator[int]:
-    """Everybody who follows anything, ascending; one edge of each is read."""
+    """Yields every user who follows anything, ascending; one edge of each is read."""
     after: tuple[int, Followee] | None = None
     while page := follows.all_edges_after(after, 1):
         yield page[0].follower

@@ -81,7 +81,7 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
     source = click.get_current_context().get_parameter_source("wait_ms")
     if source is ParameterSource.COMMANDLINE and not until_idle:
         raise click.UsageError("--wait needs --until-idle")
-    # Before the lock: who sees that a worker holds the home may send it a signal.
+    # Before the lock: a process that sees that a worker holds the home may send it a signal.
     # Canaries are read as pages are; nothing else here reads feeds.
     served = bool(metrics_at or session.config.metrics.listen)
     feeds = served and not until_idle and session.config.worker.canary_ms is not None
@@ -97,7 +97,7 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
 
 
 class Stop(Event):
-    """Set by a signal, or never. interrupted: by Ctrl-C."""
+    """An event that is set by a signal, or never. interrupted: whether that was Ctrl-C."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -105,16 +105,20 @@ class Stop(Event):
 
 
 Ends = Callable[[Worker], until.End]
-"""Makes what says when a worker may end."""
+"""Makes the `End` that says when a worker may end."""
 
 
 def all_idle(session: Session, ports: Ports, worker: Worker, away_s: float = math.inf) -> until.End:
-    """Everything that was recorded has landed in the clusters that the worker writes. away_s: as of `until.Idle`."""
+    """Ends when everything that was recorded has landed in the clusters that the worker writes. away_s: how long to
+    wait for clusters that do not answer once nothing else is left to do.
+    """
     return until.Idle(ports, session.config, lambda: clusters_of(worker, ports), away_s)
 
 
 def recorded_landed(ports: Ports, worker: Worker) -> until.End:
-    """Everything that had been recorded by now has landed there, whatever is recorded meanwhile."""
+    """Ends when everything that had been recorded by now has landed in the clusters that the worker writes, whatever is
+    recorded meanwhile.
+    """
     return until.RecordedLanded(ports, lambda: clusters_of(worker, ports))
 
 
@@ -126,13 +130,14 @@ def run_worker(
     ends: Ends | None,
     endpoint: MetricsEndpoint | None,
 ) -> None:
-    """Works until `stop` is set or what `ends` makes says so; the writers in processes of their own, which work on.
+    """Runs a worker until `stop` is set or the `End` that `ends` makes says so. The writers are processes of their own,
+    which continue afterwards.
 
-    ports: opened for reading, as the writers own the clusters. endpoint: tells what all of them count; None: it is not
-    wanted.
+    ports: opened for reading, because the writers own the clusters. endpoint: serves the counts of all processes; None:
+    they are not wanted.
 
     Raises:
-        TryLaterError, StoppedError: with `ends`, it was stopped before that.
+        TryLaterError, StoppedError: with `ends`, it was stopped before the end.
         WorkerFailedError: a part of it ended by itself.
         UnsafeTopicsError
     """
@@ -169,7 +174,7 @@ def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
         nonlocal ends_by_s
         if not end():
             return False
-        # Its next tick would stay in the queue, and look like work that waits.
+        # The next tick would stay in the queue, and look like waiting work.
         for each in TICKERS:
             worker.end(each)
         if not worker.running().isdisjoint(TICKERS):
@@ -216,7 +221,7 @@ def _show_lags(progress: ProgressLine, ports: Ports) -> None:
 
 @contextlib.contextmanager
 def stopping() -> Iterator[Stop]:
-    """SIGTERM and SIGINT set the event; a second one ends the process at once, as if it had been killed."""
+    """Lets SIGTERM and SIGINT set the event; a second signal ends the process at once, as if it had been killed."""
     stop = Stop()
 
     def handle(number: int, _: FrameType | None) -> None:
@@ -297,7 +302,7 @@ def write(session: Session, cluster: str, metrics_at: str | None) -> None:
 
 
 def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: Program, metrics_at: str | None) -> None:
-    """Works in this process until a signal comes, or part of it ends by itself. Raises WorkerFailedError."""
+    """Runs loops in this process until a signal comes or one ends by itself. Raises WorkerFailedError."""
     if wiring.is_embedded(session.config):
         raise ConfigError(
             f"{session.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work"

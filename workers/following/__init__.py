@@ -1,9 +1,8 @@
 """The way of an action to the feeds: the expander reads the follow store and publishes deliveries, the writer turns
 them into cells, and parks those that its cluster cannot take.
 
-Every handler takes many actions at once and does each of its steps for all of them before the next step, because one
-step is one round trip. A crash or a redelivery starts a handler again from its first step; nothing here remembers
-anything.
+Every handler takes many actions at once and does each step for all of them before the next step, because one step is
+one round trip. After a crash or a redelivery a handler starts again from its first step; handlers keep no state.
 """
 
 from workers.following.expander import Expander

@@ -1,9 +1,9 @@
-"""The messages of its groups that a cluster has applied, as the cluster itself says.
+"""The positions up to which a cluster has applied the messages of its groups, noted in the cluster itself.
 
-Positions are in the queue, cells in the cluster, and a cluster can go back: a directory or a snapshot that is put back,
-a disk that comes up with old blocks. So a group commits only what its cluster has noted before. A cluster that notes
-less than its group has committed is older than its group, and its group goes back to what the cluster has: every effect
-may be repeated (rule 1). If the queue does not keep those messages any more, the cluster must be rebuilt.
+Committed positions are in the queue, cells in the cluster, and a cluster can go back: a directory or a snapshot is put
+back, a disk comes up with old blocks. So a group commits only what its cluster has noted before. If the cluster has
+noted less than its group has committed, the cluster has gone back, and the group follows it to the noted position:
+every effect may be repeated (rule 1). If the queue no longer keeps those messages, the cluster must be rebuilt.
 """
 
 from collections.abc import Callable, Mapping
@@ -24,7 +24,7 @@ from workers.queue.port import PositionLostError, Queue, Topic
 _log = structlog.get_logger()
 
 _NUMBERS: Final[Mapping[Topic[object], int]] = {DELIVERIES: 1, RETRIES: 2}
-"""The number of a topic in a cluster's notes. Fixed: clusters keep them."""
+"""The number of a topic in a cluster's notes. These never change, because clusters keep them."""
 
 
 WITNESS_EVERY_S: Final = 1.0
@@ -32,12 +32,12 @@ WITNESS_EVERY_S: Final = 1.0
 
 
 class OlderClusterError(Exception):
-    """A cluster has gone back since it was looked at last. Its group must go back too, before it does anything else."""
+    """A cluster has gone back since the last look at it. Its group must go back too, before it does anything else."""
 
 
 def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
-    """Notes in a cluster, which needs nothing from before that, the positions of its groups and then its name. For one
-    that has just been made, or that an earlier version has written.
+    """Notes the positions of a cluster's groups in the cluster, and then its name. The cluster must lack nothing from
+    before these positions: it has just been made, or was written by an earlier version.
     """
     _note_complete(
         progress,
@@ -51,13 +51,13 @@ def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
 
 
 def furthest(progress: Progress) -> int:
-    """The largest offset that a cluster has noted, of any partition of any topic."""
+    """The largest offset that a cluster has noted, in any partition of any topic."""
     return max(progress.applied().values(), default=0)
 
 
 def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> None:
-    """Notes that a cluster lacks nothing that lies before the first message of a new queue. first_offset: not below
-    `furthest` of any cluster, or what the notes say would not be true of the new queue.
+    """Notes that a cluster lacks nothing from before the first message of a new queue. first_offset: must not be below
+    `furthest` of any cluster: otherwise the notes would claim messages of the new queue that were never applied.
     """
     _note_complete(
         progress, {(number, partition): first_offset for number in _NUMBERS.values() for partition in range(partitions)}
@@ -71,13 +71,13 @@ def _note_complete(progress: Progress, positions: Mapping[tuple[int, int], int])
 
 
 def behind(progress: Progress, queue: Queue, topic: Topic[object], group: str) -> dict[int, int]:
-    """Where a group is past what its cluster has applied: for each partition in which it must go back, the position to
-    go back to. Empty, if it is past it nowhere.
+    """The partitions in which a group is past what its cluster has applied, each with the position to go back to.
 
     Raises UnavailableError, QueueUnavailableError.
     """
     number = _NUMBERS[topic]
-    # Positions first: what is noted and then committed between the two reads looks well.
+    # The group's positions are read first, so that messages which are noted and committed between the two reads count
+    # as noted.
     committed = queue.positions(topic, group)
     if _is_unnamed(progress):
         return {}
@@ -85,16 +85,16 @@ def behind(progress: Progress, queue: Queue, topic: Topic[object], group: str) -
     has = {partition: applied.get((number, partition), 0) for partition in committed}
     if all(has[partition] >= position for partition, position in committed.items()):
         return {}
-    # It was put back, and the copies of its tables may be from different moments: the feeds have what was applied
-    # before the witnesses got their number, and perhaps nothing of what was noted afterwards.
+    # The cluster was put back, and the copies of its tables may be from different moments: the feeds hold what was
+    # applied before the witnesses got their number, but perhaps nothing of what was noted after that.
     if covered := progress.covered():
         has = {partition: min(end, covered.get((number, partition), 0)) for partition, end in has.items()}
     return {partition: end for partition, end in has.items() if end < committed[partition]}
 
 
 def _is_unnamed(progress: Progress) -> bool:
-    """Whether a version wrote this cluster that noted neither names nor positions."""
-    # Asked in this order: the name is noted before the first tick.
+    """Whether this cluster was written by a version that noted neither names nor positions."""
+    # The order matters: the name is noted before the first tick.
     return progress.began() and progress.name() is None
 
 
@@ -118,7 +118,8 @@ class Applied:
         self._seen: dict[tuple[int, int], int] = {}
 
     def begin(self) -> None:
-        """Makes the group begin where its cluster is: to be called before its consumer is made.
+        """Moves the group back to what its cluster has applied, if it is past that. Call it before the group's consumer
+        is made.
 
         Raises:
             PositionLostError: the cluster must be rebuilt; the message says how.
@@ -134,17 +135,17 @@ class Applied:
         if _is_unnamed(self._progress):
             note_all(self._cluster, self._progress, self._queue)
         elif self._progress.name() is None:
-            # A new cluster, or one that lost everything: its groups have just gone back to the first message.
+            # The cluster is new or has lost everything: its groups have just gone back to the first message.
             self._progress.note_name(self._cluster)
         self._seen = self._progress.applied()
 
     def note(self, spans: Mapping[int, tuple[int, int]]) -> None:
-        """Notes what has been applied: durable when it returns. spans: of each partition, the offset of the first
-        message and that after the last one. Nothing: only looks whether the cluster has gone back.
+        """Notes what has been applied; durable when it returns. spans: for each partition, the offset of the first
+        message and the one after the last. If it is empty, this only looks whether the cluster has gone back.
 
         Raises:
-            OlderClusterError: it has; nothing was noted.
-            PositionLostError: its feeds were emptied or put back, and it must be rebuilt; nothing was noted.
+            OlderClusterError: the cluster has gone back; nothing was noted.
+            PositionLostError: the cluster's feeds were emptied or put back, and it must be rebuilt; nothing was noted.
             UnavailableError: later.
         """
         number = _NUMBERS[self._topic]
@@ -166,8 +167,9 @@ class Applied:
             self._progress.note_covered(self._seen)
 
     def _next_witness(self) -> int | None:
-        """Looks at the witnesses and gives them a new number, once in WITNESS_EVERY_S. None: not now. A region that is
-        away must not keep stages from noting what is done in the others (rule 12): the number that is noted stays then.
+        """Checks the witnesses and gives them a new number, once every WITNESS_EVERY_S. None: not now, and the noted
+        number stays, also if a region is away: that must not keep stages from noting what is done in the others (rule
+        12).
         """
         began_s = self._clock()
         if began_s < self._mark_again_s:

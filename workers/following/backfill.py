@@ -1,4 +1,4 @@
-"""Many pins into one feed: what a follow does, and what a refill does."""
+"""Backfill: a follow or a refill puts many pins into one feed."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,15 +17,15 @@ FOLLOWEES_AT_ONCE = 32
 """How many followees' newest pins are read together, up to `cap` pins each."""
 
 FEW, WITH_FEW_AT_ONCE = 50, 256
-"""How many followees are asked for so many pins at first. Most have fewer, and are done with that: across a network a
-question takes as long whatever it is about.
+"""WITH_FEW_AT_ONCE followees are first asked for FEW pins each. Most have fewer, and are done with that: across a
+network a query takes equally long for many followees.
 """
 
 PINS_AT_ONCE = 20_000
-"""How many pins are kept for users whose refills share their reads, at `cap` each. Twice as many are read."""
+"""About this many pins are kept for users whose refills share their reads, `cap` for each. Twice as many are read."""
 
 CELLS_AT_ONCE = 10_000
-"""After how many cells deliveries go out: they are held in memory until then."""
+"""Deliveries are published after this many cells: they are held in memory until then."""
 
 
 class Backfill:
@@ -55,7 +55,7 @@ class Backfill:
             self._fill_standing(waiting, by_followee, read_ms, cluster)
 
     def _newest_of_each(self, followees: Sequence[Followee]) -> Iterator[Mapping[Followee, Sequence[PinState]]]:
-        """The newest `cap` pins of each, of some of them at a time."""
+        """Yields the newest `cap` pins of each followee, for some followees at a time."""
         cap = self._limits.cap
         few = min(FEW, cap)
         for start in range(0, len(followees), WITH_FEW_AT_ONCE):
@@ -73,8 +73,8 @@ class Backfill:
         read_ms: int,
         cluster: str | None,
     ) -> None:
-        """Fills the feeds of those follows that are still the latest action on their edge."""
-        # Looked at again after the pins were read: what an unfollow has purged since must not come back.
+        """Fills the feeds for those follows that are still the latest action on their edge."""
+        # Edges are checked again after the pins were read: pins that an unfollow has purged since must not come back.
         edges = self._follows.edges(
             [(action.follower, followee) for followee in waiting for action in by_followee[followee]]
         )
@@ -97,15 +97,16 @@ class Backfill:
     def refill(self, actions: Sequence[RefillAsked], read_ms: int, cluster: str | None) -> None:
         """Puts the newest pins of all that a user follows now into their feed, at their edges' timestamps (rule 9).
 
-        A refill serves every request that was recorded before its first read, not only those in hand: what they wait
-        for had landed by then, and its deliveries come after it. Of a user who unfollows thousands, each batch of
-        markers asks; all that is asked while one request waits for its turn is done with it.
+        A refill serves every request that was recorded before its first read, not only those in hand: the markers that
+        these wait for had landed by then, and its deliveries come after them. If a user unfollows thousands, each batch
+        of markers makes a request; one refill then serves all requests that were made while the first one waited for
+        its turn.
         """
         waiting: defaultdict[int, list[RefillAsked]] = defaultdict(list)
         served: dict[tuple[int, str | None], int] = {}
         by_time = sorted(actions, key=attrgetter("committed_ms"))
         latest = {(action.user, cluster or action.cluster): action for action in by_time}
-        # What was sent back for a cluster lacks deliveries there, and serves no other.
+        # A request that was sent back for one cluster is done for that cluster, and serves no other request.
         times = {} if cluster is not None else self._follows.refill_times(list(latest))
         for key, action in latest.items():
             known = times.get(key)
@@ -127,17 +128,17 @@ class Backfill:
         if fills:
             self._refill(fills, read_ms, cluster)
         if served:
-            # Only now that all is published: a handler that dies before this does them again.
+            # Marked last, after all is published: if a handler dies before this, the refills are done again.
             self._follows.mark_refills_served(served)
 
     def _is_served(self, action: RefillAsked, times: RefillTimes, read_ms: int) -> bool:
-        # Deliveries that arrive past their age bring their request back: it must not pass for served.
+        # If deliveries arrive too late, their request is sent back: it must not count as served then.
         recent = read_ms - times.served_before_ms <= self._limits.delivery_age_ms // 2
         return recent and action.committed_ms < times.served_before_ms
 
     def _newest(self, users: Sequence[int]) -> dict[int, list[Pin]]:
-        """The newest `cap` pins of all that each of these users follows. A page of their followees at a time: memory is
-        bounded by `cap` for each and the page, whatever they follow.
+        """The newest `cap` pins of all that each of these users follows. Followees are read page by page: memory is
+        bounded by `cap` for each user and one page, however much they follow.
         """
         cap = self._limits.cap
         newest: dict[int, list[Pin]] = {user: [] for user in users}
@@ -147,7 +148,7 @@ class Backfill:
             followees = {
                 user: [edge.followee for edge in edges] for user, edges in groupby(page, attrgetter("follower"))
             }
-            # What is older than the last of a full list is not among the newest.
+            # Pins that are older than the last of a full list are not among the newest.
             wanted = [
                 Merged(some, newest[user][-1].created_ms if len(newest[user]) == cap else 0)
                 for user, some in followees.items()
@@ -163,8 +164,8 @@ class Backfill:
     def _refill(
         self, fills: Sequence[tuple[Sequence[RefillAsked], Sequence[Pin]]], read_ms: int, cluster: str | None
     ) -> None:
-        # Looked at after the pins were read: an unfollow and a new pin may have come between the two reads, and the
-        # purge does not know that pin.
+        # Edges are checked after the pins were read: an unfollow and a new pin may have come between the two reads, and
+        # the purge does not know that pin.
         covering = covering_now(self._follows, [(asked[0].user, pins) for asked, pins in fills])
         standing: list[tuple[Sequence[RefillAsked], dict[int, list[Pin]]]] = []
         for asked, pins in fills:
@@ -188,14 +189,14 @@ class Backfill:
         )
 
     def _deleted(self, pins: Iterable[Sequence[Pin]]) -> Collection[int]:
-        """Which of these pins were deleted. Looked at after the edges are in the index and before anything is out: a
-        pin that is deleted from now on finds these followers (rule 7). Nothing is left to do after the publishing, so a
-        handler may die there.
+        """Which of these pins were deleted. It must be asked after the edges are in the index and before anything is
+        published: the deletion of a pin from now on finds these followers (rule 7). Nothing is left to do after the
+        publishing, so a handler may die there.
         """
         return self._follows.deletions([pin.pin for some in pins for pin in some])
 
     def _chunks(self, pins: Sequence[Pin], deleted: Collection[int]) -> Iterator[list[tuple[int, int]]]:
-        """The pins that are not deleted, as blocks have them."""
+        """The pins that are not deleted, in chunks for blocks."""
         entries = [(pin.pin, pin.created_ms) for pin in pins if pin.pin not in deleted]
         for start in range(0, len(entries), self._limits.chunk):
             yield entries[start : start + self._limits.chunk]

@@ -1,8 +1,9 @@
-"""Canaries: made-up users, one in each part of the feeds' table, who follow a made-up user with one pin all the time.
+"""Canaries: made-up users, one in each part of the feeds' table, who follow a made-up user with one pin again and
+again.
 
-Each time goes the whole way: follow store, outbox, queue, expander, queue, the writer of each cluster. Then the row is
-read where pages are read. Nothing grows: to follow again gives an edge and its one cell a new time, and that is all.
-The users are in the follow store like all others, so that checks, repairs and rebuilds find what they expect.
+Each follow goes the whole way: follow store, outbox, queue, expander, queue, the writer of each cluster. Then the row
+is read where pages are read. Nothing grows: following again only gives an edge and its one cell a new time. The users
+are in the follow store like all others, so that checks, repairs and rebuilds find what they expect.
 """
 
 import threading
@@ -24,18 +25,19 @@ from workers.following import metrics
 _log = structlog.get_logger()
 
 LATE_S: Final = 60.0
-"""How long a canary may take before it counts as late, and is waited for no longer."""
+"""A canary that takes longer than this counts as late, and is no longer waited for."""
 _LOOK_S: Final = 0.01
-"""How often a cluster is looked at, at most."""
+"""The least time between two looks at a cluster."""
 _LOOK_SHARE: Final = 0.05
-"""The next look comes after this share of the time that has passed: so much is a time too long at most."""
+"""The next look comes after this share of the time that has passed, so a measured time is too long by this share at
+most."""
 _LOOK_MOST_S: Final = 1.0
 _NEWEST_S: Final = 0.02
-"""How often it is looked whether there are new canaries; no store is asked for that."""
+"""How often the watch looks for new canaries; that asks no store."""
 
 FOLLOWEE: Final = MAX_ID
 PIN: Final = Pin(MAX_ID, MAX_ID, MAX_ID, 1)
-"""The pin that they see: of the user FOLLOWEE, on a board with the same id, from 1970."""
+"""The pin in their feeds: of the user FOLLOWEE, on a board with the same id, from 1970."""
 
 
 def _of_each_part() -> tuple[int, ...]:
@@ -51,20 +53,22 @@ USERS: Final = _of_each_part()
 
 
 class Flown(NamedTuple):
-    """A round of canaries that was recorded: the time of each one's edge. number: of the round."""
+    """A round of canaries that was recorded, with the time of each canary's edge. number: the number of the round."""
 
     number: int
     ts: Mapping[int, int]
 
 
 def fly(follows: FollowStore, number: int) -> Flown:
-    """Has every canary follow again. Raises FollowStoreUnavailableError."""
+    """Makes every canary follow again. Raises FollowStoreUnavailableError."""
     answers = follows.record([Request(SavePin(PIN)), *(Request(Follow(each, user(FOLLOWEE))) for each in USERS)])
     return Flown(number, {each.follower: each.ts for each in answers if isinstance(each, Followed)})
 
 
 def arrived(replica: Replica, waiting: Mapping[int, int]) -> set[int]:
-    """Whose edge, or a later one, can be read in a cluster. waiting: the time of each. Raises UnavailableError."""
+    """The canaries whose edge, or a later one, can be read in a cluster. waiting: the time of each canary's edge.
+    Raises UnavailableError.
+    """
     users = list(waiting)
     rows = replica.tables[FEEDS].cells_of([row_key(each) for each in users])
     newest = {each: max((cell.timestamp for cell in cells), default=0) for each, cells in zip(users, rows, strict=True)}
@@ -72,7 +76,7 @@ def arrived(replica: Replica, waiting: Mapping[int, int]) -> set[int]:
 
 
 class CanaryFlights:
-    """Has the canaries follow again. Thread-safe. clusters: where they are looked for."""
+    """Makes the canaries follow again. Thread-safe. clusters: the clusters in which they are looked for."""
 
     def __init__(self, follows: FollowStore, clusters: list[str], meter: Meter) -> None:
         self._follows = follows
@@ -86,7 +90,7 @@ class CanaryFlights:
             return self._newest
 
     def fly(self) -> None:
-        """Begins a round. Raises FollowStoreUnavailableError, and counts it."""
+        """Begins a round. Counts a FollowStoreUnavailableError, and raises it."""
         try:
             flown = fly(self._follows, self._newest.number + 1)
         except NotNowError:

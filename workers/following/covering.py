@@ -1,4 +1,4 @@
-"""The users and boards that a follower follows now, of those that some pins belong to."""
+"""Which of the users and boards that some pins belong to a follower follows now."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -15,12 +15,12 @@ class Covering:
         self._boards: dict[int, int] = {}
 
     def add(self, followee: Followee, ts: int) -> None:
-        """Of two timestamps of a followee the later counts."""
+        """Adds an edge; of two timestamps of a followee the later counts."""
         of_kind = self._users if followee.kind == "user" else self._boards
         of_kind[followee.id] = max(ts, of_kind.get(followee.id, 0))
 
     def ts(self, pin: Pin) -> int | None:
-        """The timestamp under which the follower gets a pin: that of the later edge that covers it (rule 3); None if no
+        """The timestamp with which the follower gets a pin: that of the latest edge that covers it (rule 3); None if no
         edge does.
         """
         by_owner, by_board = self._users.get(pin.owner), self._boards.get(pin.board)
@@ -29,7 +29,7 @@ class Covering:
         return max(by_owner, by_board)
 
     def edges(self, follower: int) -> list[Edge]:
-        """The same as active edges."""
+        """These followees as active edges of the follower."""
         return [
             *(Edge(follower, user(owner), ts, active=True) for owner, ts in self._users.items()),
             *(Edge(follower, board(board_id), ts, active=True) for board_id, ts in self._boards.items()),
@@ -37,14 +37,14 @@ class Covering:
 
 
 def covering_now(follows: FollowStore, pins: Iterable[tuple[int, Collection[Pin]]]) -> defaultdict[int, Covering]:
-    """The active edges of each follower that cover any of these pins, by follower. Edges are looked up by key, so that
-    the cost is that of the pins, whatever else is followed.
+    """The active edges of each follower that cover any of these pins, by follower. Edges are looked up by key: the cost
+    depends on the pins, not on how much is followed.
 
     pins: (follower, pins).
     """
     keys: dict[tuple[int, Followee], None] = {}
     for follower, some in pins:
-        # Many pins have one owner, or one board.
+        # Many pins share an owner or a board.
         keys.update(((follower, user(owner)), None) for owner in {pin.owner for pin in some})
         keys.update(((follower, board(board_id)), None) for board_id in {pin.board for pin in some})
     covering: defaultdict[int, Covering] = defaultdict(Covering)
@@ -56,8 +56,8 @@ def covering_now(follows: FollowStore, pins: Iterable[tuple[int, Collection[Pin]
 
 
 def uncovered(pins: Iterable[Pin], unfollowed: Covering, covering: Covering) -> dict[int, list[Pin]]:
-    """Of the pins that a row holds, those that an unfollowed followee covers and nothing active does, by the timestamp
-    of the unfollow; of two that cover a pin the later counts. Pure.
+    """The pins of a row that an unfollowed followee covers and no active edge does, by the timestamp of the unfollow.
+    If two unfollows cover a pin, the later counts. Pure.
     """
     found: defaultdict[int, list[Pin]] = defaultdict(list)
     for pin in pins:

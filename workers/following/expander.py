@@ -1,4 +1,4 @@
-"""Actions into deliveries."""
+"""The expander turns actions into deliveries."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -36,29 +36,29 @@ from workers.queue.port import Queue
 from workers.queue.traced import sending
 
 MAX_BATCH = 10_000
-"""The most actions that are expanded together: they share the index writes, in which neighbours are written once."""
+"""The most actions that are expanded together: they share index writes, in which neighbours are written once."""
 
 MAX_WAITING = 100_000
-"""How many actions may wait, for a shard of the follow store that is away or because their user has done so much: about
-150 MB. With more, the expander waits as a whole."""
+"""The most actions (about 150 MB) that may wait for a shard of the follow store that is away, or because their user has
+done so much. If there are more, the whole expander waits."""
 
 AS_THEY_COME = 50
-"""Of how many actions of one user in one poll the expander does not ask whether others should go first."""
+"""Up to this many actions of one user per poll are not put behind those of others."""
 
 AT_ONCE = 500
-"""How many of them a handler takes at once: their followees fit one page of the follow store. So many are taken at once
-of what waits for its turn, too: others wait half a second for them, on slow servers."""
+"""The most actions of a kind that one handler call takes: their followees fit one page of the follow store. Of the
+actions that wait for their turn, this many are taken at once: on slow servers others wait half a second for them."""
 
 _PUBLISH_BYTES = 1_000_000
 
 _SPAN = f"send {DELIVERIES}", sending(DELIVERIES)
-"""What a span says in which deliveries are published: its name, and its attributes."""
+"""The name and the attributes of a span in which deliveries are published."""
 
 _Action = TypeVar("_Action", bound=RecordedAction)
 
 
 def sender_of(task: Task | RangeTask) -> int:
-    """Whose action it is: the follower's, or the owner's of the pin."""
+    """The user whose action it is: the follower, or the owner of the pin."""
     action = task.actions[0] if isinstance(task, RangeTask) else task.action
     match action:
         case PinSaved() | PinDeleted():
@@ -75,7 +75,7 @@ def sender_of(task: Task | RangeTask) -> int:
 
 @dataclass
 class _Sorted:
-    """Actions by their kind. A kind that this program does not know is refused: what is dropped here counts as done."""
+    """Actions by their kind. An unknown kind is refused, because an action that is dropped here would count as done."""
 
     edges: list[Edge] = field(default_factory=list)
     followed: list[Followed] = field(default_factory=list)
@@ -110,7 +110,7 @@ class _Sorted:
         return found
 
     def by_kind(self) -> dict[str, int]:
-        """How many there are, by the names of metrics."""
+        """The number of actions of each kind, by the kind's name in metrics."""
         return {
             "follow": len(self.followed),
             "unfollow": len(self.unfollowed),
@@ -122,11 +122,12 @@ class _Sorted:
 
 
 class Expander:
-    """Expands actions, at most MAX_BATCH at once. Any number may run: each only remembers what it has begun.
+    """Expands actions, at most MAX_BATCH at once. Any number of expanders may run: each remembers only what it has
+    begun.
 
-    respace: makes room on boards. It leads to no deliveries. meter: what is counted. tracer: what is published carries
-    on the traces of its current lot. cells: as of `Fanout.save`, of each call. window: if it is full, ranges of large
-    fanouts wait; None: they never do.
+    respace: makes room on boards; it leads to no deliveries. meter: counts the work. tracer: messages that are
+    published carry on the traces of its current lot. cells: about this many cells are published per call before the
+    rest of large fanouts is left for later. window: if it is full, ranges of large fanouts wait; None: they never do.
     """
 
     def __init__(
@@ -142,7 +143,7 @@ class Expander:
     ) -> None:
         self._meter = meter
         self._tracer = tracer
-        # From the beginning: the first of a kind is an increase, too.
+        # All begin with 0, so that the first of a kind is seen as an increase.
         meter.observe(metrics.STAGE_SECONDS, [], "expanded")
         for kind in _Sorted().by_kind():
             meter.add(metrics.ACTIONS, 0, kind)
@@ -162,23 +163,23 @@ class Expander:
         self._next_partition = 0
 
     def begin(self, tasks: Sequence[Task | RangeTask]) -> None:
-        """The first step of `expand` for the same tasks, which it then leaves out, while other tasks are expanded. Rule
-        4 asks that it precedes the reads for these tasks, and other expanders write the same indexes at any time. If it
-        raises, `expand` does all of it.
+        """Does the first step of `expand` for tasks (index writes) while other tasks are expanded; `expand` then leaves
+        it out. By rule 4 it must only precede the reads for these tasks, and other expanders write the same indexes at
+        any time anyway. If it raises, `expand` does the whole step.
         """
         read_ms = self._follows.about_now().earliest_ms
         whole = (task for task in tasks if isinstance(task, Task))
         fresh = [task for task in whole if not self._is_late(task.action, read_ms)]
         self._index(_Sorted.of(fresh))
-        self._begun = fresh  # only now that all of it is durable
+        self._begun = fresh  # set only now: the index writes are durable
 
     def expand(self, tasks: Sequence[Task | RangeTask]) -> None:
-        """Publishes every delivery that these tasks lead to, but for what it leaves of large fanouts: that it publishes
-        as tasks. If it raises, expand them all again.
+        """Publishes every delivery that these tasks lead to. The rest of large fanouts it publishes as new tasks. If it
+        raises, expand all tasks again.
         """
-        # The store's time from before the first read: what deliveries age by (rule 8).
+        # The store's time from before the first read: the age of deliveries counts from it (rule 8).
         read_ms = self._follows.about_now().earliest_ms
-        # By identity, which is cheap: an equal task that has come again enters the indexes again.
+        # Compared by identity, which is cheap: an equal task that comes again is indexed again.
         done, self._begun = self._begun, []
         begun = set(map(id, done))
         whole: list[Task] = []
@@ -192,14 +193,14 @@ class Expander:
             else:
                 whole.append(task)
         self._redate(late)
-        # The first step of all of them, before the first read of any (rule 4): of a pin and a follow that commit
-        # side by side one finds the other, and a pin that is saved from now on finds the tombstones.
+        # The first step is done for all tasks before the first read for any (rule 4): of a pin and a follow that commit
+        # at the same time one finds the other, and a pin that is saved from now on finds the ended edges.
         self._index(_Sorted.of(task for task in whole if id(task) not in begun))
         if ranges:
             self._ask_shards(ranges)
         left = [*self._expand(whole, read_ms), *self._expand_ranges(ranges, read_ms)]
         if left:
-            self._leave(left)  # last of all: if anything before fails, all of it is done again
+            self._leave(left)  # last: if anything before fails, all of it is done again
         now_ms = self._follows.about_now().latest_ms
         some, of_each = sampled([task for task in tasks if isinstance(task, Task)])
         waited_s = [(now_ms - task.action.committed_ms) / 1_000 for task in some]
@@ -210,8 +211,8 @@ class Expander:
         return self._window.due_ms() if isinstance(task, RangeTask) and self._window is not None else 0
 
     def _ask_shards(self, tasks: Iterable[RangeTask]) -> None:
-        """Asks each shard that these tasks need. A call that ends well tells a stage that all of them answer, and what
-        is left as it is has asked none.
+        """Asks each shard that these tasks need. If `expand` succeeds, its stage concludes that all shards of its tasks
+        answer, but tasks that are left for later have asked none.
         """
         asked: set[int] = set()
         some: list[PinAction] = []
@@ -225,14 +226,14 @@ class Expander:
         self._follows.deletions([action.pin.pin for action in some if isinstance(action, PinSaved)])
 
     def _is_late(self, action: RecordedAction, now_ms: int) -> bool:
-        """Whether an action must be dated again before it is expanded (rule 8)."""
+        """Whether an action is so old that it must get a new time before it is expanded (rule 8)."""
         return _ages(action) and now_ms - action.committed_ms > self._limits.action_age_ms
 
     def _index(self, actions: _Sorted) -> None:
         self._follows.index(edges=actions.edges, pins=actions.saved, deletions=actions.deleted)
 
     def _expand(self, tasks: Sequence[Task], read_ms: int) -> Iterator[RangeTask]:
-        """Publishes the deliveries of tasks that are in the indexes, and returns what is left of large fanouts."""
+        """Publishes the deliveries of tasks that are in the indexes, and yields the rest of large fanouts."""
         groups: defaultdict[str | None, list[Task]] = defaultdict(list)
         for task in tasks:
             groups[task.cluster].append(task)
@@ -264,14 +265,15 @@ class Expander:
             yield from self._fanout.delete(deleted, read_ms, cluster, None, self._cells).left
 
     def _expand_ranges(self, tasks: Sequence[RangeTask], read_ms: int) -> Iterator[RangeTask]:
-        """The same of tasks for ranges. What exceeds the cells of a call is left as it is; if the window is full, all
-        of it.
+        """Publishes the deliveries of tasks for ranges. What exceeds the cells of a call is left as it is; if the
+        window is full, that is everything.
         """
         if not tasks:
             return
         allowed = cells_left = 0 if self._window is not None and self._window.is_full() else self._cells
         for task in tasks:
-            # One page of followers is done at least. With more actions it would have more cells than are left.
+            # At least one page of followers is done for each action. So only as many actions are taken as fit into the
+            # cells that are left.
             most = max(1, cells_left // self._limits.chunk) if cells_left > 0 else 0
             now, later = range(len(task.actions))[:most], range(len(task.actions))[most:]
             if later:
@@ -284,7 +286,7 @@ class Expander:
                 else:
                     fresh.append(action)
             self._redate(late)
-            cells_left -= len(late) * self._limits.chunk  # they take as long
+            cells_left -= len(late) * self._limits.chunk  # each takes about as long as a page
             since_ms = max(read_ms, task.after_ms or 0)
             actions = _Sorted.of(map(Task, fresh))
             for visited in self._visits(actions, since_ms, task, cells_left):
@@ -300,7 +302,7 @@ class Expander:
             yield self._fanout.delete(pins.deleted, read_ms, task.cluster, task.range, cells)
 
     def _left(self, remainders: Iterable[Remainder], cluster: str | None, after_ms: int | None) -> Iterator[RangeTask]:
-        """The tasks of what is left of fanouts."""
+        """Tasks for the rest of fanouts."""
         onward = self._tracer.onward()
         for actions, ranges in remainders:
             for some in _in_turn(actions):
@@ -309,11 +311,13 @@ class Expander:
                     yield RangeTask(each, list(some), cluster, after_ms, traces)
 
     def _leave(self, left: Sequence[RangeTask]) -> None:
-        """Publishes what is left of fanouts: it comes after what is behind them now, and any expander may do it."""
+        """Publishes tasks for the rest of fanouts, so that they come after the tasks that wait now, and any expander
+        may do them.
+        """
         partitions = self._queue.partitions(ACTIONS)
         messages: defaultdict[int, list[bytes]] = defaultdict(list)
         for task in left:
-            # One after the other, so that several expanders do them at once.
+            # One partition after the other, so that several expanders share them.
             self._next_partition = (self._next_partition + 1) % partitions
             messages[self._next_partition].append(encode_action(task))
         for partition, some in messages.items():
@@ -327,9 +331,9 @@ class Expander:
         self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
 
     def _now_after(self, action: PinAction) -> int:
-        """A time such that a tick which is later follows all that was just published (rule 10): the clock of any shard.
-        One that this action needs has answered just now. If it is away now, what is known of its clock will do: if the
-        call failed, its tasks would be published again.
+        """A time such that any later tick follows all that was just published (rule 10). The clock of any shard will
+        do; a shard that this action needs has just answered. If that one is away now, an estimate of its clock is
+        enough: if this failed, the tasks would be published again.
         """
         try:
             return self._follows.now(min(self._follows.shards_of(action)))
@@ -337,32 +341,32 @@ class Expander:
             return self._follows.about_now().latest_ms
 
     def tick(self, ticks: Sequence[Tick]) -> None:
-        """Passes ticks on to every partition of the deliveries, once everything before them has been expanded; of those
-        of one source only the newest, which says all that the others do.
+        """Passes ticks on to every partition of the deliveries, once everything before them has been expanded. Of the
+        ticks of one source only the newest is passed on: it says all that the others do.
         """
         known = [tick for tick in ticks if self._known.had(tick)]
         newest = {(tick.source, tick.sources): tick for tick in sorted(known, key=lambda tick: tick.settled_ms)}
-        # Counted only now: what precedes these ticks may be in a partition that was added just before.
+        # Partitions are counted only now: deliveries from before these ticks may be in a partition that was just added.
         partitions = self._queue.partitions(DELIVERIES)
         values = [encode_delivery(replace(tick, partitions=partitions)) for tick in newest.values()]
         for partition in range(partitions):
             self._queue.publish(DELIVERIES, values, partition)
 
     def _redate(self, late: Sequence[Task]) -> None:
-        """Actions that waited too long come again with a new time, through the outbox, and for every cluster: what the
-        follow store says of them has changed. A crash here repeats at worst.
+        """Records actions again that have waited too long, with a new time. They come through the outbox and for every
+        cluster, because what the follow store says of them has changed. A crash here makes repetitions at worst.
         """
         if not late:
             return
         redated = [self._follows.redate(task.action) for task in late]
         edges = [action.edge() for action in redated if isinstance(action, Followed | Unfollowed)]
         if edges:
-            # Their first handler may have died after the index was written. A tombstone that keeps its old time there
-            # may expire before the purge is out, and a deletion would pass over this follower (rule 7).
+            # Their first handler may have died after it had written the index. An ended edge that kept its old time
+            # there could expire before the purge is published, and a deletion would miss this follower (rule 7).
             self._follows.index(edges=edges)
         now_ms = self._follows.now()
-        # One hold for all of a cluster, until the last replacement has landed. One may come from an earlier attempt
-        # that crashed before it published its hold.
+        # One hold for all actions of a cluster, until the last replacement has landed. A replacement may be of an
+        # earlier attempt, which crashed before it published its hold.
         holds: dict[str | None, Hold] = {}
         for task, action in zip(late, redated, strict=True):
             until_ms = self._standing_ms(task.action) if action is None else action.committed_ms
@@ -376,8 +380,8 @@ class Expander:
         self._meter.add(metrics.REDATED, len(late))
 
     def _standing_ms(self, action: RecordedAction) -> int:
-        """A time that is not before the commit of what took an action's place. The store's `now` may be: it is the
-        earliest of its shards' clocks.
+        """A time that is not before the commit of the action that replaced this one. The store's `now` may be before
+        it: that is the earliest of the shards' clocks.
         """
         match action:
             case Followed() | Unfollowed():
@@ -387,7 +391,7 @@ class Expander:
                 states = self._follows.pins([action.pin.pin]).values()
                 return max((max(state.saved_ms, state.deleted_ms or 0) for state in states), default=0)
             case RefillAsked() | RespaceAsked():
-                return 0  # a refill that was asked for again holds by itself; no cluster waits for a board
+                return 0  # the new request for a refill makes its own hold; no cluster waits for a board
             case _:
                 assert_never(action)
 
@@ -413,7 +417,7 @@ class Expander:
 
 
 def _traced(deliveries: Iterable[Delivery], onward: Mapping[Key, Context]) -> Iterator[Delivery]:
-    """Deliveries that carry on the traces of their actions."""
+    """Deliveries, each with the trace context of its action."""
     for delivery in deliveries:
         trace = onward.get(delivery.action)
         yield delivery if trace is None else replace(delivery, trace=trace)

@@ -1,4 +1,4 @@
-"""The feeds as the follow store says they must be: the newest `cap` pins of all active follows, as columns."""
+"""The feeds as they must be by the follow store: the newest `cap` pins of all active follows, as columns."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -11,17 +11,17 @@ from feedstore.follows.port import MAX_PAGE, Merged, PinState
 from feedstore.follows.store import FollowStore
 
 FOLLOWEES_AT_ONCE = 64
-"""How many followees' newest pins are read together, up to `cap` of each; those of who follows more are merged by the
-follow store.
+"""The newest pins of this many followees are read together, up to `cap` of each. If a user follows more, the follow
+store merges their pins.
 """
 
 _CACHED_COLUMNS = 200_000
 
 
 class Expected:
-    """Edges come a page at a time, and each page is merged into the newest columns of its user: memory is bounded by
-    `cap`, the page and the cache, however much one user follows. The cache holds followees' newest pins as they were at
-    some moment since this was made.
+    """Reads the expected feeds. Edges come a page at a time, and each page is merged into the newest columns of its
+    user: memory is bounded by `cap`, the page and the cache, however much one user follows. The cache holds followees'
+    newest pins as they were at some moment since this object was made.
     """
 
     def __init__(self, follows: FollowStore, cap: int) -> None:
@@ -31,8 +31,8 @@ class Expected:
         self._cached = 0
 
     def all(self, after_user: int = 0, until_user: int = MAX_ID) -> Iterator[tuple[int, list[bytes]]]:
-        """Every user that follows anything, ascending, with their feed; ids larger than `after_user` and up to
-        `until_user`.
+        """Yields every user that follows anything, ascending, with their feed; only ids larger than `after_user` and up
+        to `until_user`.
         """
         return self._merged(_every_edge(self._follows, after_user, until_user))
 
@@ -40,7 +40,7 @@ class Expected:
         return next((found for _, found in self._merged(self._edges_of(user))), [])
 
     def with_also(self, newest: Sequence[bytes], followees: Sequence[Followee]) -> list[bytes]:
-        """A feed as it would be with more followees."""
+        """A feed as it would be with more followees. newest: the feed without them."""
         found = list(newest)
         for start in range(0, len(followees), MAX_PAGE):
             found = self._with(found, [self._newest_of(followees[start : start + MAX_PAGE], found)])
@@ -55,7 +55,7 @@ class Expected:
             after = page[-1].followee
 
     def _merged(self, pages: Iterator[list[Edge]]) -> Iterator[tuple[int, list[bytes]]]:
-        """The feeds of the followers of these edges, which come in the order of their followers."""
+        """Yields the feeds of these edges' followers. The edges come in the order of their followers."""
         user, newest = 0, list[bytes]()
         for page in pages:
             for few in self._loaded(page):
@@ -69,7 +69,9 @@ class Expected:
             yield user, newest
 
     def _loaded(self, page: Sequence[Edge]) -> Iterator[Sequence[Edge]]:
-        """The page in parts: all of a user who follows many, or edges of others whose followees are in the cache."""
+        """Yields the page in parts: all edges of a user who follows many, or edges of other users, whose followees are
+        then in the cache.
+        """
         few: list[Edge] = []
         for _, group in groupby(page, key=attrgetter("follower")):
             edges = list(group)
@@ -89,7 +91,7 @@ class Expected:
         return [self._cache[followee] for followee in followees]
 
     def _newest_of(self, followees: Sequence[Followee], newest: Sequence[bytes]) -> list[bytes]:
-        """The newest columns of many followees together. What is older than the last of a full list is left out."""
+        """The newest columns of many followees together. Columns older than the last of a full list are left out."""
         created_from_ms = entries_of(newest[-1:])[0].created_ms if len(newest) == self._cap else 0
         (found,) = self._follows.newest_pins_merged([Merged(followees, created_from_ms)], self._cap)
         return _columns(found)
@@ -100,7 +102,9 @@ class Expected:
         return sorted(set(chain(newest, *lists)))[: self._cap]
 
     def _load(self, edges: Sequence[Edge]) -> Sequence[Edge]:
-        """The same edges, with their followees in the cache until the next call."""
+        """Returns the same edges, after their followees were read into the cache; they stay there until the next
+        call.
+        """
         self._trim()
         unknown: dict[Followee, None] = {}
         for edge in edges:
@@ -123,7 +127,7 @@ class Expected:
 
 
 def followers(follows: FollowStore) -> Iterator[list[int]]:
-    """Every user that follows anything, ascending, up to MAX_PAGE at once."""
+    """Yields every user that follows anything, ascending, up to MAX_PAGE at once."""
     edges = chain.from_iterable(_every_edge(follows, 0, MAX_ID))
     users = (user for user, _ in groupby(edges, key=attrgetter("follower")))
     while page := list(islice(users, MAX_PAGE)):

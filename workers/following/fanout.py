@@ -1,7 +1,8 @@
-"""One pin into many feeds: what saving and deleting a pin does.
+"""Fanout: saving or deleting a pin changes many feeds.
 
-A followee may have so many followers that the actions behind it in the queue would wait for minutes. One call does so
-much for each followee, and says which ranges of followers are left: other calls do these, at any time, anywhere.
+A followee may have so many followers that later actions in the queue would wait for minutes. So one call does a bounded
+share for each followee, and returns the ranges of followers that are left: other calls do these, at any time and in any
+expander.
 """
 
 from bisect import bisect_right
@@ -18,30 +19,30 @@ from feedstore.follows.store import FollowStore
 from workers.following.messages import Block, Delivery, Range
 
 Publish = Callable[[Iterable[Delivery]], None]
-"""Puts deliveries on the queue, a bounded number at a time; all are durable when it returns."""
+"""Publishes deliveries, a bounded number at a time; all are durable when it returns."""
 
 CELLS: Final = 100_000
-"""About how many cells a call publishes of followees with many followers, before it leaves the rest of these: 0.3 s."""
+"""About this many cells (0.3 s) of followees with many followers are published per call; the rest of these is left."""
 _SHARES: Final = 10
-"""Of a whole fanout, each followee has at least this part of them. Nearly all fanouts are smaller."""
+"""Each followee of a whole fanout gets at least CELLS divided by this. Nearly all fanouts are smaller than that."""
 _WIDER: Final = 64
 _RANGES: Final = 64
-"""What is left of a whole fanout is divided into ranges each of which is so many times as wide as the one before. What
-is left of a range is divided into so many, at most.
+"""The rest of a whole fanout is divided into ranges, each _WIDER times as wide as the one before; the rest of a range
+is divided into _RANGES ranges at most.
 """
 
 PinAction = PinSaved | PinDeleted
 
 
 class Remainder(NamedTuple):
-    """What is left of the fanouts of some actions: the same ranges of followers of each."""
+    """The rest of the fanouts of some actions, which all have the same ranges of followers left."""
 
     actions: Sequence[PinAction]
     ranges: Sequence[Range]
 
 
 class Visited(NamedTuple):
-    """What a call has done: how many cells it has published, and what it left."""
+    """What a call has done. cells: how many it has published. left: what remains to be done."""
 
     cells: int
     left: list[Remainder]
@@ -60,14 +61,14 @@ class Fanout:
     ) -> Visited:
         """Puts each pin into the feeds of the followers of its owner and of its board. The pins are in the index.
 
-        within: only for these followers. cells: after so many, what is left of large fanouts is left to the caller. It
-        must be durable before the actions count as done.
+        within: only for these followers. cells: after about this many, the rest of large fanouts is returned. The
+        caller must make that rest durable before the actions count as done.
         """
         by_pin = {action.pin.pin: action for action in actions}
         visit = self._visit([action.pin for action in actions], within, cells)
         for followers in visit.pages(tombstones=False):
-            # Looked at after the followers were read and before anything is out: a deletion from now on finds them
-            # under these edges (rule 7). Nothing is left to do after the publishing, so a handler may die there.
+            # Checked after the followers were read and before anything is published: a deletion from now on finds these
+            # followers by their edges (rule 7). Nothing is left to do after the publishing, so a handler may die there.
             deleted = self._follows.deletions([pin.pin for pin, _ in followers])
             # If both edges are active, both put the pin, and the later timestamp is the visible one (rule 5).
             self._publish(
@@ -80,12 +81,13 @@ class Fanout:
     def delete(
         self, actions: Sequence[PinDeleted], read_ms: int, cluster: str | None, within: Range | None, cells: int
     ) -> Visited:
-        """Removes each pin from every feed that holds it or may yet receive it. The deletions are in the index. within,
-        cells: as of `save`.
+        """Removes each pin from every feed that holds it or may yet receive it. The deletions are in the index.
+
+        within: only for these followers. cells: after about this many, the rest of large fanouts is returned.
         """
         by_pin = {action.pin.pin: action for action in actions}
         visit = self._visit([action.pin for action in actions], within, cells)
-        # Tombstones included: a backfill under an edge that ended since may still be in flight.
+        # Ended edges are included: a backfill for an edge that has ended by now may still be in flight.
         for followers in visit.pages(tombstones=True):
             self._publish(
                 Delivery(deletion, read_ms, markers=[_no_earlier(deletion.committed_ms, rows, pin)], cluster=cluster)
@@ -104,10 +106,10 @@ class Fanout:
 
 
 class _Visit:
-    """Pages through the followers of followees, each until it has had its share.
+    """Pages through the followers of followees, each followee until it has had its share.
 
-    reached: the pins that each followee brings to its followers. within: as of `Fanout.save`; then of one followee.
-    share: how many cells are enough for one followee; it has at least a page.
+    reached: the pins that each followee brings to its followers. within: only these followers, of the only followee.
+    share: the number of cells after which a followee's rest is left; it gets at least a page.
     """
 
     def __init__(
@@ -127,11 +129,13 @@ class _Visit:
         self._left: list[tuple[list[Pin], list[Range]]] = []
 
     def pages(self, *, tombstones: bool) -> Iterator[list[tuple[Pin, list[tuple[int, int]]]]]:
-        """For each page the pins, each with the rows (follower, timestamp of the edge) that the page holds for it."""
+        """Yields for each page its pins, each with the rows (follower, timestamp of the edge) that the page holds for
+        it.
+        """
         within = self._within
         after = None if within is None else (within.followee, within.after)
         followees = list(self._reached)
-        current: Followee | None = None  # that the page before ended with
+        current: Followee | None = None  # the last followee of the previous page
         first = cells = 0  # its first follower, and how many cells its followers got
         while followees:
             page = self._follows.followers(followees, after, self._page, tombstones=tombstones)
@@ -158,17 +162,17 @@ class _Visit:
                 after = followee, MAX_ID
 
     def done(self, actions: Mapping[int, PinAction]) -> Visited:
-        """What the pages came to. actions: by pin."""
+        """What was done, after the last page. actions: by pin."""
         left = [Remainder([actions[pin.pin] for pin in pins], ranges) for pins, ranges in self._left]
         return Visited(self._cells, left)
 
 
 def ranges_left(within: Range | None, followee: Followee, first: int, last: int) -> list[Range]:
-    """The ranges of followers behind `last`, which together end where `within` does. Pure.
+    """Divides the followers behind `last`, up to the end of `within`, into ranges. Pure.
 
-    first, last: the first and the last id that were done. What lies behind `last` is unknown, ids may lie close
-    together or far apart. So each range of a fanout that was whole is _WIDER times as wide as the one before, and one
-    that turns out to have many followers is divided evenly.
+    first, last: the first and the last id that were done. Nothing is known of the ids behind `last`: they may lie close
+    together or far apart. So each range of a whole fanout is _WIDER times as wide as the one before, and a range that
+    turns out to have many followers is divided evenly.
     """
     width = last - first + 1
     until = MAX_ID if within is None else within.until
@@ -189,7 +193,7 @@ def _rows(page: Sequence[Follower]) -> Iterator[tuple[Followee, list[tuple[int, 
 
 
 def _no_earlier(deleted_ms: int, rows: Sequence[tuple[int, int]], pin: Pin) -> Block:
-    """Markers at the deletion or at the edge, whichever is later: a put has its edge's timestamp and must be
-    masked.
+    """Markers at the time of the deletion or of the edge, whichever is later: a put has its edge's timestamp and must
+    be masked.
     """
     return Block([(user, max(deleted_ms, ts)) for user, ts in rows], [(pin.pin, pin.created_ms)])

@@ -1,4 +1,4 @@
-"""The fault of a cluster, in one sentence that says what heals it."""
+"""Finds the fault of a cluster, and says in one sentence what mends it."""
 
 import itertools
 from collections.abc import Callable
@@ -15,7 +15,7 @@ from workers.following.groups import away_message, cluster_groups, damaged_messa
 from workers.queue.port import Queue, lost_of
 
 ANSWER_S: Final = 2.0
-"""How long a part of a cluster may take to answer. The first that does not ends the look."""
+"""How long a part of a cluster may take to answer. The first part that takes longer ends the look."""
 _ROWS_AT_ONCE: Final = 256
 
 
@@ -25,8 +25,8 @@ class PartAwayError(UnavailableError):
 
 @dataclass(frozen=True)
 class ReplicaFault:
-    """message: names the cluster and the command. is_mended_by_writers: they bring back what is missing by themselves;
-    otherwise the cluster must be rebuilt.
+    """A fault of a cluster. message: names the cluster and the command. is_mended_by_writers: whether its writers bring
+    back what is missing by themselves; otherwise the cluster must be rebuilt.
     """
 
     message: str
@@ -36,12 +36,12 @@ class ReplicaFault:
 def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: float) -> ReplicaFault | None:
     """The fault of a cluster; None if none is found.
 
-    clock: monotonic seconds. read_s: how long rows of the feeds are read: a block that cannot be read is found if it is
+    clock: monotonic seconds. read_s: how long rows of the feeds are read: only reading finds a block that cannot be
     read.
 
     Raises:
         UnavailableError: the cluster does not answer within ANSWER_S.
-        PartAwayError: it does, but for a part of it.
+        PartAwayError: only a part of the cluster does not answer.
         QueueUnavailableError
     """
     name = replica.name
@@ -65,7 +65,9 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
 
 
 def _refuse_away(replica: Replica, clock: Callable[[], float]) -> None:
-    """Asks every part of a cluster. Raises UnavailableError; PartAwayError, which names the rows, if it is one."""
+    """Asks every part of a cluster. Raises UnavailableError; if one part is away, a PartAwayError that names its
+    rows.
+    """
     replica.progress.read(ROWS[0], None, 1, clock() + ANSWER_S)
     for row in ROWS:
         try:
@@ -77,7 +79,7 @@ def _refuse_away(replica: Replica, clock: Callable[[], float]) -> None:
 
 
 def read_through(store: WideColumnStore, in_time: Callable[[], bool]) -> None:
-    """Reads rows from the first one on, as long as `in_time` says so. Raises DamagedError, UnavailableError."""
+    """Reads rows from the first one while `in_time` is true. Raises DamagedError, UnavailableError."""
     rows = store.scan()
     while in_time() and next(itertools.islice(rows, _ROWS_AT_ONCE - 1, None), None) is not None:
         pass

@@ -4,7 +4,7 @@ from workers.following.topics import DELIVERIES, RETRIES
 from workers.queue.port import Topic
 
 RELAY = "relay"
-"""The name of the outboxes, where counts say how much is left to do."""
+"""The outboxes' name in counts of what is left to do."""
 UPDATES_TICKER = "updates-ticker"
 """The name of the loop that sends the ticks of posted updates."""
 TICKERS = ("ticker", UPDATES_TICKER)
@@ -23,7 +23,9 @@ def retry_group(cluster: str) -> str:
 
 
 def cluster_groups(cluster: str) -> tuple[tuple[Topic[object], str], ...]:
-    """The topics of a cluster's writing, and its groups; messages may go from the first to the second."""
+    """The topics from which a cluster is written, each with its group. Messages may move from the first topic to the
+    second.
+    """
     return ((DELIVERIES, writer_group(cluster)), (RETRIES, retry_group(cluster)))
 
 

@@ -1,5 +1,5 @@
-"""Housekeeping, which forgets in time: expired rows, messages and dead letters, and in each cluster what is beyond the
-caps.
+"""Housekeeping deletes what is no longer needed: expired rows, messages and dead letters, and in each cluster what is
+beyond the caps.
 """
 
 import dataclasses
@@ -25,17 +25,17 @@ _LETTERS_AT_ONCE = 100
 
 @dataclass(frozen=True)
 class LettersKept:
-    """Bounds of the dead letters: how old, in ms, and how many."""
+    """Bounds of the dead letters: their greatest age in ms, and their greatest number."""
 
     age_ms: int
     letters: int
 
 
 class Housekeeper:
-    """Forgets what the follow store, the queue and the dead letters need no more. One is enough; several do no harm.
+    """Deletes what the follow store, the queue and the dead letters no longer need. One is enough; several do no harm.
 
-    readers: the groups that every message of a topic is for, and which lose none of them here. wall_ms: this machine's
-    clock, ms since 1970.
+    readers: the groups that read each topic; no message that one of them still needs is dropped. wall_ms: this
+    machine's clock, ms since 1970.
     """
 
     def __init__(
@@ -61,15 +61,15 @@ class Housekeeper:
         self._limits = limits
 
     def forget(self) -> None:
-        """Does a round. Raises FollowStoreUnavailableError, QueueError: some may be forgotten; do it again."""
+        """Does a round. Raises FollowStoreUnavailableError, QueueError: a part may be done; do it again."""
         window_ms = self._limits.purge_window_ms
-        # By the queue's own clock: the follow store's may have been wrong for a moment, and never goes back.
+        # The queue's own clock decides: the follow store's clock may have been ahead for a moment, and never goes back.
         self._meter.add(metrics.EXPIRED, self._queue.expire(window_ms, self._readers), "messages")
         rows = _ROWS_AT_ONCE
         while rows >= _ROWS_AT_ONCE:
             rows = self._follows.expire(window_ms, _ROWS_AT_ONCE)
             self._meter.add(metrics.EXPIRED, rows, "rows")
-        # Both clocks must say so: what a clock that has jumped calls old may have died just now.
+        # A letter is too old only by both clocks: if one clock has jumped, a new letter looks old.
         expire_letters(self._dead, self._kept, min(self._wall_ms(), self._follows.now()), self._note_expired)
         self._meter.add(metrics.HOUSEKEEPING, 1)
 
@@ -89,14 +89,14 @@ class Housekeeper:
 def expire_letters(
     dead: DeadLetters, kept: LettersKept, now_ms: int, on_dropped: Callable[[DeadLetter, str], None]
 ) -> None:
-    """Drops dead letters that are too old, and the oldest of those that are too many. on_dropped: called with each that
-    this call has dropped, and the reason. Any number of processes may do it at once.
+    """Drops dead letters that are too old and, if there are too many, the oldest. on_dropped: is called with each
+    letter that this call has dropped, and the reason. Any number of processes may do it at once.
 
     Raises QueueError: some may have gone; do it again.
     """
     while page := dead.letters(0, _LETTERS_AT_ONCE):
-        # Counted after the page was read: what another process drops meanwhile must not count as too many again. Of
-        # what it drops after that, the same letters are the oldest.
+        # Counted after the page was read: letters that another process drops in between must not count as too many
+        # again. If it drops letters after this, those are the same oldest ones.
         too_many = dead.count() - kept.letters
         for number, letter in enumerate(page):
             if number >= too_many and now_ms - letter.died_ms <= kept.age_ms:
@@ -106,8 +106,8 @@ def expire_letters(
 
 
 class Sweeper:
-    """Trims one cluster, and drops what is masked or expired in it; where the cluster's writer runs. clock: monotonic
-    seconds.
+    """Trims one cluster, and drops masked versions and expired markers. It runs where the cluster's writer runs. clock:
+    monotonic seconds.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Sweeper:
         self._limits = limits
 
     def sweep(self) -> Sweep | None:
-        """Sweeps now. None: the cluster does it by itself, and was asked to look whether it is time.
+        """Sweeps now. None: the cluster sweeps by itself, and was only asked to check whether it is time.
 
         Raises:
             UnavailableError, FollowStoreUnavailableError: do it again later.

@@ -1,4 +1,4 @@
-"""How far each cluster is, with a worker and without, and what waits where no worker runs."""
+"""Up to which time everything has landed in each cluster, and what waits while no worker runs."""
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -17,23 +17,23 @@ from workers.following.topics import ACTIONS
 from workers.queue.port import Topic, lag_of
 
 _ACTIONS = 1_000
-"""How many of the recorded actions that wait are looked at; more of them are work, whatever they are."""
+"""The most waiting recorded actions that are looked at. If there are more, all count as work, whatever they are."""
 
 
 def landed_before(ports: Ports) -> dict[str, int]:
-    """For each cluster a store time such that everything that committed before it has landed there (rule 10); 0 where
-    nothing is known. It is its watermark, or later if nothing is on its way through the queue: ticks come only while a
-    worker runs. A cluster that is damaged is left out.
+    """For each cluster a store time such that everything that committed before it has landed there (rule 10); 0 if
+    nothing is known. It is the cluster's watermark, or a later time if nothing is on its way through the queue: ticks,
+    which move the watermark, come only while a worker runs. A damaged cluster is left out.
 
     Raises:
         UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: look again later.
     """
-    # In this order: an action that had been relayed by then is in the queue, or has left it; and one that a stage took
-    # from there and put off is noted.
+    # The order matters: an action that was relayed before this time is in the queue or has left it; and if a stage took
+    # it and put it off, the cluster has noted that.
     settled_ms = ports.follows.settled_ms()
     found: dict[str, int] = {}
     for name, replica in ports.replicas.items():
-        # Catalogs do not count: what they lack is in no feed.
+        # Groups of catalogs do not count: their updates are in no feed.
         at_rest = _have_nothing_left(ports, [(ACTIONS, EXPANDER), *cluster_groups(name)])
         progress = Progress(replica.progress)
         with suppress(DamagedError):
@@ -43,11 +43,11 @@ def landed_before(ports: Ports) -> dict[str, int]:
 
 
 class Waiting(NamedTuple):
-    """What keeps feeds from being as recorded until a worker runs.
+    """What still waits for a worker before feeds are as recorded.
 
-    work: messages, and of the relay recorded actions, by the loop that must take them. Requests for refills do not
-        count: they change no feed's contents, and where an unfollow waits for one, its cluster's notes say so. Nor do
-        updates of catalogs.
+    work: the number of waiting messages, by the loop that must take them; for the relay, of recorded actions. Requests
+        for refills do not count: they change no feed's contents, and if an unfollow waits for one, its cluster's notes
+        say so. Updates of catalogs do not count either.
     refills_ms: when the oldest request for a refill in the outbox committed; None if there is none.
     """
 
@@ -56,7 +56,7 @@ class Waiting(NamedTuple):
 
 
 def waiting(ports: Ports) -> Waiting:
-    """Raises FollowStoreUnavailableError, QueueUnavailableError."""
+    """Counts what waits. Raises FollowStoreUnavailableError, QueueUnavailableError."""
     rows = ports.follows.unrelayed(_ACTIONS)
     refills = [asked for row in rows for asked in _refills(row)]
     actions = sum(row.number for row in rows)
@@ -73,18 +73,18 @@ def _refills(row: OutboxRow) -> list[RefillAsked]:
     try:
         return [action for action in row.actions if isinstance(action, RefillAsked)]
     except (msgspec.MsgspecError, InvalidValueError):
-        return []  # there is an action of a newer program among them: all of them are work
+        return []  # one action is a newer program's: all of them count as work
 
 
 def lags(ports: Ports) -> dict[str, int]:
-    """How much is left to do: recorded actions of the relay, messages of each group."""
+    """How much is left to do: recorded actions for the relay, messages for each group."""
     found = {RELAY: ports.follows.backlog().actions}
     return found | {group: lag_of(ports.queue, topic, group) for topic, group in groups(ports)}
 
 
 def groups(ports: Ports, clusters: Iterable[str] | None = None) -> list[tuple[Topic[object], str]]:
-    """Every consumer group of a home, and the topic that it reads: the expander, and those of each cluster. clusters:
-    only of these; None: of all.
+    """Every consumer group of a home, and the topic that it reads: the expander's, and those of each cluster. clusters:
+    only these clusters; None: all.
     """
     names = ports.replicas if clusters is None else clusters
     of_clusters = ((*cluster_groups(name), *ports.entering.get(name, ())) for name in names)
@@ -92,7 +92,9 @@ def groups(ports: Ports, clusters: Iterable[str] | None = None) -> list[tuple[To
 
 
 def drained(ports: Ports, clusters: Iterable[str]) -> bool:
-    """Whether the expander and what writes these clusters have nothing left to do, whatever waits for the relay."""
+    """Whether the expander and the groups that write these clusters have nothing left to do. What waits for the relay
+    does not count.
+    """
     return _have_nothing_left(ports, groups(ports, clusters))
 
 

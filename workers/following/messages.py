@@ -33,8 +33,8 @@ PACK_CELLS: Final = 10_000
 """The most cells in one pack."""
 ACTIONS_A_MESSAGE: Final = follows.ROW_ACTIONS
 ACTIONS_BYTES: Final = follows.ROW_BYTES
-"""A message of many actions has at most so many, and about so many bytes: a row of an outbox fits in it, two of them in
-a poll.
+"""A message of many actions has at most ACTIONS_A_MESSAGE of them, and about ACTIONS_BYTES bytes: a row of an outbox
+fits in it, and two such messages fit in a poll.
 """
 
 Id = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -84,13 +84,13 @@ class RangeTask(msgspec.Struct, frozen=True, tag_field="v", tag=RANGE_VERSION, o
                 raise InvalidValueError("range.followee", str(self.range.followee), "the owner and board of each pin")
 
     def only(self, numbers: Sequence[int]) -> "RangeTask":
-        """The same for some of its actions, counted from 0."""
+        """This task for only some of its actions, counted from 0."""
         contexts = dict(self.traces)
         traces = [(new, contexts[old]) for new, old in enumerate(numbers) if old in contexts]
         return replace(self, actions=[self.actions[number] for number in numbers], traces=traces)
 
     def halves(self) -> "tuple[RangeTask, RangeTask] | None":
-        """Two that together do the same; None if there is one action."""
+        """Divides the task into two that together do the same; None if it has only one action."""
         middle = len(self.actions) // 2
         if not middle:
             return None
@@ -330,7 +330,7 @@ _carrying_task = msgspec.json.Decoder(_TaskEnvelope)
 _carrying_actions = msgspec.json.Decoder(_CarryingActions)
 _CARRIES: Final = b'"trace":"'
 _UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
-"""What a decoder raises for bytes that it cannot read, whatever they are."""
+"""The errors that a decoder raises for bytes that it cannot read."""
 _Envelope = TypeVar("_Envelope")
 
 
@@ -339,16 +339,17 @@ def encode_action(message: ActionMessage) -> bytes:
 
 
 def wrap_action(recorded: bytes) -> bytes:
-    """The task of a recorded action that is JSON already. The bytes are copied, not looked at: what this version does
-    not know, a newer reader may.
+    """Makes a task of a recorded action that is already JSON. The bytes are copied without a look: a newer reader may
+    know what this version does not.
     """
     return b'{"v":%d,"body":{"type":"task","action":%s}}' % (VERSION, recorded)
 
 
 def wrap_actions(rows: Sequence[tuple[int, bytes]]) -> list[bytes]:
-    """The messages of rows of an outbox: (how many recorded actions, they as JSON with commas between them). The bytes
-    are copied: of what is between the braces nothing is known here. Rows that share a message are looked at, as far as
-    to see where each action ends: one that is no JSON gets a message of its own, as all of its neighbours do.
+    """Makes messages of an outbox's rows. A row is (the number of recorded actions, the actions as JSON with commas
+    between them). The bytes are copied; nothing is known here about the contents of an action. If several rows share a
+    message, it is only checked where each action ends. If one row is invalid JSON, every row of that batch is sent
+    alone.
     """
     messages: list[bytes] = []
     some: list[tuple[int, bytes]] = []
@@ -371,7 +372,7 @@ def _wrapped(some: Sequence[tuple[int, bytes]], actions: int) -> list[bytes]:
             if len(_raw_actions.decode(message).actions) == actions:
                 return [message]
         except _UNREADABLE:
-            pass  # one of them is damaged
+            pass  # one of the rows is damaged
     return [wrap_action(body) if count == 1 else _joined(body) for count, body in some]
 
 
@@ -388,8 +389,8 @@ def encode_parked(message: Parked) -> bytes:
 
 
 def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
-    """The tasks of a message of feed.actions, or its tick. Of several tasks those that cannot be decoded are malformed,
-    each by itself. Raises MalformedError where `value` is no such message.
+    """The tasks of a message of feed.actions, or its tick. If some of several tasks cannot be decoded, each of these is
+    malformed by itself. Raises MalformedError if `value` is no such message.
     """
     try:
         envelope = _decode(_actions, value, RANGE_VERSION)
@@ -408,12 +409,12 @@ def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
     try:
         traces = [each.trace for each in _carrying_actions.decode(value).actions]
     except msgspec.MsgspecError:
-        traces = [None] * len(envelope.actions)  # what is no context is not worth a dead letter
+        traces = [None] * len(envelope.actions)  # an invalid context is not worth a dead letter
     return [Task(action, trace=trace) for action, trace in zip(envelope.actions, traces, strict=True)]
 
 
 def _with_trace(task: Task, value: bytes) -> Task:
-    """A task with the context that it carries, or that its action does."""
+    """A task with the context that the task or its action carries."""
     try:
         carrying = _carrying_task.decode(value).body
     except msgspec.MsgspecError:
@@ -422,7 +423,9 @@ def _with_trace(task: Task, value: bytes) -> Task:
 
 
 def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage | Malformed]:
-    """The tasks of a message of which something cannot be read: the others are done. Raises `whole` if it has none."""
+    """The tasks of a message that cannot be decoded as a whole: those that can be read are done. Raises `whole` if
+    there are fewer than two tasks.
+    """
     try:
         actions = _raw_actions.decode(value).actions
     except _UNREADABLE:
@@ -440,15 +443,15 @@ def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage 
 
 
 def _malformed(error: Exception, value: bytes, into: object) -> MalformedError:
-    """The words for what is no `into`."""
+    """The error about a value that is no `into`."""
     if isinstance(error, msgspec.ValidationError):
         return MalformedError("malformed", str(validation.of_json(error, value, into)))
     return MalformedError("malformed", validation.malformed(error))
 
 
 def decode_delivery(value: bytes) -> DeliveryMessage:
-    """Raises MalformedError where `value` is no message of feed.deliveries. What the columns of a pack say together is
-    checked by `packs.decode_body`.
+    """Decodes a message of feed.deliveries. Whether the columns of a pack fit together is checked by
+    `packs.decode_body`. Raises MalformedError if `value` is no such message.
     """
     envelope = _decode(_deliveries, value, PACKED_VERSION)
     _refuse_version(envelope.v, PACKED_VERSION)
@@ -458,15 +461,15 @@ def decode_delivery(value: bytes) -> DeliveryMessage:
 
 
 def decode_parked(value: bytes) -> Parked:
-    """Raises MalformedError where `value` is no message of feed.retries."""
+    """Decodes a message of feed.retries. Raises MalformedError if `value` is no such message."""
     envelope = _decode(_retries, value)
     _refuse_version(envelope.v, VERSION)
     return envelope.body
 
 
 def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes, newest: int = VERSION) -> _Envelope:
-    """newest: the newest version of such a message. If its envelope has the version as a number, the caller looks at it
-    then.
+    """Decodes an envelope. newest: the newest version of such a message. If the envelope has its version as a number,
+    the caller checks it.
     """
     if len(value) > MAX_MESSAGE_BYTES:
         raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
@@ -484,7 +487,7 @@ def _version_of(body: object) -> int:
 
 
 def _refuse_other_version(value: bytes, newest: int) -> None:
-    """A message that fails to validate may be another version's: that is the better reason to give."""
+    """Raises if a message that failed to validate is of another version: that is the better reason to give."""
     try:
         version = _version.decode(value).v
     except _UNREADABLE:

@@ -1,4 +1,5 @@
-"""Packs: what many deliveries say, column by column. Expanders make their messages, and writers arrays of them.
+"""Packs say what many deliveries say, column by column. Expanders make messages of them, and writers make arrays of
+these.
 
 numpy is imported where an array is made: a process that writes no cells never does.
 """
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     Numbers = NDArray[np.int64]
 
 FOLLOW_USER, FOLLOW_BOARD, SAVE, DELETE, REFILL_ALL, REFILL_HERE = range(1, 7)
-"""Kinds of actions, as `ActionColumns` has them."""
+"""The kinds of actions in `ActionColumns`."""
 
 Line = tuple[int, int, int, int, int, int]
 """An action as a kind and five numbers."""
@@ -70,7 +71,7 @@ _NUMBERS_OF: Final = {
 
 
 def packed(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Packed]:
-    """The same cells in few messages. Deliveries that do not fit a pack come as they are. Memory is bounded by one pack
+    """Packs deliveries into few messages. Those that do not fit a pack come as they are. Memory is bounded by one pack
     for each cluster that deliveries are for.
     """
     packers: dict[str | None, Packer] = {}
@@ -92,7 +93,7 @@ def packed(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Packed]:
 
 
 class Packer:
-    """A pack in the making. cells: how many it holds so far."""
+    """Builds a pack. cells: how many it holds so far."""
 
     def __init__(self, read_ms: int, cluster: str | None) -> None:
         self.read_ms = read_ms
@@ -105,7 +106,9 @@ class Packer:
         self._traces: dict[int, str] = {}
 
     def add(self, line: Line, block: Block, marker: int, trace: str | None = None) -> None:
-        """A block of an action. marker: 1 for delete markers, 0 for cells. trace: the context that it carries."""
+        """Adds a block of an action. marker: 1 for delete markers, 0 for cells. trace: the context that the action
+        carries.
+        """
         number = self._actions.setdefault(line, len(self._actions))
         if trace is not None:
             self._traces[number] = trace
@@ -115,7 +118,7 @@ class Packer:
         self.cells += len(rows) * len(pins)
 
     def packed(self) -> Packed:
-        """To be asked for once it holds something."""
+        """The pack; at least one block must have been added."""
         kinds, *numbers = columns(list(self._actions))
         return Packed(
             self.read_ms,
@@ -129,7 +132,7 @@ class Packer:
 
 
 class _Runs:
-    """Pairs of numbers, of which the same run is kept once: pins of one owner have the same followers, and followers of
+    """Runs of pairs of numbers; equal runs are kept once: pins of one owner have the same followers, and followers of
     one followee get the same pins.
     """
 
@@ -138,7 +141,7 @@ class _Runs:
         self._places: dict[tuple[tuple[int, int], ...], int] = {}
 
     def place(self, run: Sequence[tuple[int, int]]) -> int:
-        """Where a run begins."""
+        """The place where a run begins; adds the run if it is new."""
         place = self._places.setdefault(tuple(run), len(self.pairs))
         if place == len(self.pairs):
             self.pairs += run
@@ -146,9 +149,9 @@ class _Runs:
 
 
 def columns(lines: Sequence[Sequence[int]]) -> list[Column]:
-    """Lines of numbers, one or more of one length, as columns."""
+    """Turns lines of numbers into columns. There must be at least one line, and all must have one length."""
     width = len(lines[0])
-    # A zip of so many lines makes an iterator for each.
+    # Not by `zip`: with so many lines it makes an iterator for each.
     flat = list(chain.from_iterable(lines))
     if len(flat) != width * len(lines):
         raise ValueError(f"{len(lines)} lines of {width} numbers have {len(flat)}")
@@ -197,7 +200,7 @@ def golden_vectors() -> dict[str, object]:
 
 
 def _line(action: RecordedAction, cluster: str | None) -> Line | None:
-    """An action in numbers; None if it has none in a pack for this cluster."""
+    """An action in numbers; None if a pack for this cluster cannot say it."""
     match action:  # most are saved pins
         case PinSaved() | PinDeleted():
             kind, pin = SAVE if isinstance(action, PinSaved) else DELETE, action.pin
@@ -217,15 +220,16 @@ def _line(action: RecordedAction, cluster: str | None) -> Line | None:
 
 @dataclass(frozen=True, eq=False)
 class Pack:
-    """Blocks of cells of many actions. Whatever could be wrong with one was refused when it was unpacked.
+    """Blocks of cells of many actions. A pack is valid: everything is checked when it is unpacked.
 
-    read_ms, cluster: as of a `Delivery`.
-    actions: an array of (6, actions): kinds and numbers, as `ActionColumns` has them.
-    blocks: (6, blocks), as `BlockColumns` has them: the action of each; whether it is of delete markers; its first row,
-        and how many there are; its first pin, and how many.
-    rows: (2, rows): users and timestamps. pins: (2, pins): ids and creation times. A part of a pack may have more of
-        both than its blocks need.
-    traces: of actions that are traced, by their number, the contexts that they carry.
+    read_ms: the store's time from before the handler's first read. cluster: the only cluster that shall apply it; None
+        for all.
+    actions: an array of (6, actions): the kinds and numbers of `ActionColumns`.
+    blocks: (6, blocks), the columns of `BlockColumns`: a block's action; whether it is of delete markers; its first
+        row, and the number of its rows; its first pin, and the number of its pins.
+    rows: (2, rows): users and timestamps. pins: (2, pins): ids and creation times. A part of a pack may hold more rows
+        and pins than its blocks need.
+    traces: the contexts that traced actions carry, by the action's number.
     """
 
     read_ms: int
@@ -259,13 +263,13 @@ class Pack:
         return found
 
     def large_saves(self, rows: int) -> list[int]:
-        """When the saved pin of each block with so many rows or more committed."""
+        """When the saved pin of each block with at least `rows` rows committed."""
         of, _, _, counts, _, _ = self.blocks
         found: list[int] = self.actions[1][of[(counts >= rows) & (self.actions[0][of] == SAVE)]].tolist()
         return found
 
     def traced(self) -> dict[Key, Context]:
-        """The contexts that its actions carry, of those of which it has blocks."""
+        """The contexts that the actions of its blocks carry."""
         if not self.traces:
             return {}
         here = set(self.blocks[0].tolist())
@@ -284,7 +288,7 @@ class Pack:
         return [_action(line, self.cluster) for line in lines]
 
     def deliveries(self) -> Iterator[Delivery]:
-        """The same as deliveries, one for each block."""
+        """The pack as deliveries, one for each block."""
         rows, pins = _pairs(self.rows), _pairs(self.pins)
         for number, marker, row, row_count, pin, pin_count in self.blocks.T.tolist():
             action = _action(self.actions[:, number].tolist(), self.cluster)
@@ -293,7 +297,9 @@ class Pack:
             yield Delivery(action, self.read_ms, puts, markers, cluster=self.cluster, trace=self.traces.get(number))
 
     def halves(self) -> "tuple[Pack | Delivery, Pack | Delivery] | None":
-        """Two parts that together do the same: each has some of its blocks. None if it has only one."""
+        """Divides the pack into two that together do the same, each with some of its blocks. None if it has only one
+        block.
+        """
         count = self.blocks.shape[1]
         if count == 1:
             return None
@@ -301,30 +307,32 @@ class Pack:
         return self._part(first, self.rows), self._part(second, self.rows)
 
     def divided(self, buckets: frozenset[int]) -> "tuple[Pack | Delivery, Pack | Delivery]":
-        """The part whose row keys begin with some of the bytes that it needs, and the part with the others."""
+        """Divides the pack into the part whose row keys begin with the given bytes, some of those that it needs, and
+        the rest.
+        """
         import numpy as np  # noqa: PLC0415
 
         inside = np.isin(mutations.buckets(self.rows[0]), list(buckets))
         return self._with_rows(inside), self._with_rows(~inside)
 
     def _with_rows(self, wanted: "NDArray[np.bool_]") -> "Pack | Delivery":
-        """Some of its rows, and the blocks that still have one."""
+        """The part with only the wanted rows, and the blocks that still have one."""
         import numpy as np  # noqa: PLC0415
 
-        before = np.concatenate([[0], wanted.cumsum()])  # how many are wanted before each row
+        before = np.concatenate([[0], wanted.cumsum()])  # how many wanted rows precede each row
         blocks = self.blocks.copy()
         _, _, first, count, _, _ = self.blocks
         blocks[2], blocks[3] = before[first], before[first + count] - before[first]
         return self._part(blocks[:, blocks[3] > 0], self.rows[:, wanted])
 
     def _part(self, blocks: "Numbers", rows: "Numbers") -> "Pack | Delivery":
-        """A pack with other blocks; as a delivery, if it is only one."""
+        """A pack with other blocks; a delivery if there is only one."""
         part = replace(self, blocks=blocks, rows=rows)
         return next(part.deliveries()) if blocks.shape[1] == 1 else part
 
 
 def decode_body(value: bytes) -> Delivery | Hold | Pack | Tick:
-    """The body of a message of feed.deliveries, for a writer. Raises MalformedError."""
+    """Decodes the body of a message of feed.deliveries, for a writer. Raises MalformedError."""
     message = decode_delivery(value)
     if not isinstance(message, Packed):
         return message
@@ -335,7 +343,7 @@ def decode_body(value: bytes) -> Delivery | Hold | Pack | Tick:
 
 
 def encode_body(body: Delivery | Hold | Pack) -> bytes:
-    """The message of feed.deliveries that says it."""
+    """Makes a message of feed.deliveries of one body."""
     if not isinstance(body, Pack):
         return encode_delivery(body)
     (message,) = packed(body.deliveries())
@@ -343,7 +351,7 @@ def encode_body(body: Delivery | Hold | Pack) -> bytes:
 
 
 def cell_mutations(packs: Sequence[Pack]) -> list[Mutation]:
-    """The writes of some packs: all cells together, and all delete markers."""
+    """The mutations of some packs: one of all cells, and one of all delete markers."""
     import numpy as np  # noqa: PLC0415
 
     cells = np.concatenate([_cells(pack) for pack in packs], axis=1)
@@ -357,7 +365,7 @@ def cell_mutations(packs: Sequence[Pack]) -> list[Mutation]:
 
 
 def unpacked(message: Packed) -> Pack:
-    """Raises InvalidValueError unless all that it says can be."""
+    """Makes a pack of a message. Raises InvalidValueError if the message is not consistent."""
     actions = _read(message.actions.count, [message.actions.kinds, *message.actions.numbers])
     of = message.blocks
     blocks = _read(of.count, [of.actions, of.markers, of.first_rows, of.rows, of.first_pins, of.pins])
@@ -413,7 +421,7 @@ def _check_blocks(pack: Pack) -> None:
 
 
 def _read(count: int, columns: Sequence[Column]) -> "Numbers":
-    """Columns of so many numbers, as an array of a line for each."""
+    """Makes an array of columns with `count` numbers each, a line for each column."""
     import numpy as np  # noqa: PLC0415
 
     found = np.empty((len(columns), count), np.int64)
@@ -426,7 +434,7 @@ def _read(count: int, columns: Sequence[Column]) -> "Numbers":
         wide = np.zeros((count, 8), np.uint8)
         wide[:, : column.width] = np.frombuffer(column.more, np.uint8).reshape(count, column.width)
         numbers = wide.view("<u8").ravel()
-        # Most columns have too few bytes for that.
+        # Not for columns of few bytes, as most are.
         if 1 << 8 * column.width > MAX_ID - column.least and int(numbers.max()) > MAX_ID - column.least:
             raise InvalidValueError("column", column.least + int(numbers.max()), "numbers up to 2^63-1")
         line[:] += numbers.astype(np.int64)
@@ -455,14 +463,14 @@ def _action(line: Iterable[int], cluster: str | None) -> RecordedAction:
 
 
 def _cells(pack: Pack) -> "Numbers":
-    """A line for each cell's number: whether it is a delete marker, user, timestamp, pin, creation time. A block is a
-    cross product: the cells of its first row come first.
+    """All cells, in lines: whether it is a delete marker, user, timestamp, pin, creation time. A block is a cross
+    product: the cells of its first row come first.
     """
     import numpy as np  # noqa: PLC0415
 
     _, markers, first_rows, rows, first_pins, pins = pack.blocks
     count = rows * pins
-    number = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)  # of a cell in its block
+    number = np.arange(count.sum()) - np.repeat(count.cumsum() - count, count)  # the number of a cell in its block
     pins_of = np.repeat(pins, count)
     row = np.repeat(first_rows, count) + number // pins_of
     pin = np.repeat(first_pins, count) + number % pins_of

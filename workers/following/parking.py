@@ -1,9 +1,9 @@
-"""Deliveries that a cluster cannot take now: sent round by feed.retries, out of the way of those that it can.
+"""Parking moves deliveries that a cluster cannot take now to feed.retries, out of the way of those that it can.
 
-A delivery is parked in this order: a copy is in the topic; the cluster has noted it, so that the watermark waits
-for it; only then it is done where it came from. It lands in this order: its cells are durable, as whatever follows from
-them; then the note is lifted; only then the copy is done. So every note has a copy that will lift it, and whatever is
-done twice is done to the same cells.
+A delivery is parked in this order: a copy is in the topic; the cluster has noted it, so that the watermark waits for
+it; only then its message counts as done. It lands in this order: its cells, and all that follows from them, are
+durable; then the note is lifted; only then the copy counts as done. So every note has a copy that will lift it, and a
+step that is repeated writes the same cells.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,17 +19,17 @@ from workers.following.writer import Writer
 from workers.queue.port import MAX_MESSAGE_BYTES, Queue, lag_of
 
 MAX_PARKED: Final = 200_000
-"""How many messages may wait for a cluster's retries when more are parked. Their notes are one row of the cluster,
+"""Nothing more is parked while this many messages wait for a cluster's retries. Their notes are one row of the cluster,
 of 16 bytes each."""
 
 _COPIES_AT_ONCE: Final = 2_000
-"""How many copies are published and noted together: a pack may be parked as thousands of deliveries."""
+"""About this many copies are published and noted together: a pack may be parked as thousands of deliveries."""
 
 
 class Parking:
-    """Parks deliveries of one cluster, and lands them. Stateless, as the Writer.
+    """Parks deliveries of one cluster, and lands them. It has no state, like the Writer.
 
-    writer, progress: the cluster's. group: the consumer group that lands what is parked.
+    writer, progress: the cluster's. group: the consumer group that lands parked deliveries.
     """
 
     def __init__(
@@ -43,9 +43,9 @@ class Parking:
         self._group = group
 
     def park(self, messages: Sequence[Delivery | Hold | Pack], wait_s: float) -> list[bool]:
-        """Parks deliveries, and packs as a delivery for each of their blocks; says of each message whether it is
-        parked, durably. Those that are too large to be wrapped are not, nor holds, nor what is for another cluster:
-        nothing keeps these but the messages next to them.
+        """Parks deliveries, and packs as a delivery for each block; returns for each message whether it is durably
+        parked. Not parked are deliveries that are too large to be wrapped, holds, and messages for another cluster:
+        these are only kept waiting by the messages around them.
 
         Raises:
             UnavailableError: the cluster takes no notes: it is away as a whole, and its group waits for it.
@@ -71,14 +71,16 @@ class Parking:
         return parked
 
     def land(self, parked: Sequence[Parked]) -> None:
-        """Writes what is parked for this cluster; all is durable when it returns. If it raises, land all again."""
+        """Writes the deliveries that are parked for this cluster; all is durable when it returns. If it raises, land
+        all again.
+        """
         ours = [each for each in parked if each.cluster == self._cluster]
         if ours:
             self._writer.write([each.delivery for each in ours])
             self._progress.lift(map(_note, ours), self._follows.about_now().latest_ms)
 
     def give_up(self, parked: Parked) -> None:
-        """It is among the dead letters, which keep no watermark back."""
+        """Lifts the note of a delivery that is in the dead letters: these keep no watermark back."""
         if parked.cluster == self._cluster:
             self._progress.lift([_note(parked)], self._follows.about_now().latest_ms)
 
@@ -88,7 +90,9 @@ class Parking:
             self._progress.park(_note(copy) for copy, _ in copies.values())
 
     def _copies(self, message: Delivery | Hold | Pack, due_ms: int) -> dict[int, tuple[Parked, bytes]]:
-        """The copies that take a message's place, each with its message, by their ids; none if it cannot be parked."""
+        """The copies that replace a message, each with its encoded message, by their ids; none if the message cannot be
+        parked.
+        """
         if isinstance(message, Hold) or message.cluster not in (None, self._cluster):
             return {}
         copies: dict[int, tuple[Parked, bytes]] = {}

@@ -19,8 +19,8 @@ T = TypeVar("T", bound=Closable)
 @dataclass(frozen=True)
 class Ports:
     """Everything that a worker works on. Tests wrap these to make them fail. clock: the time of the home, ms since
-    1970. entering: the groups that enter posted updates into the catalogs of each cluster, and what they read. meter:
-    what is counted of all this. tracer: where traces go. kept: what was opened by `once`.
+    1970. entering: the groups that enter posted updates into each cluster's catalogs, and the topics that they read.
+    meter: counts all calls. tracer: takes the traces. kept: what `once` has opened.
     """
 
     follows: FollowStore
@@ -35,8 +35,8 @@ class Ports:
     kept: dict[Hashable, Any] = field(default_factory=dict)
 
     def once(self, key: Hashable, opener: Callable[[], T]) -> T:
-        """What `opener` opened when the key was first asked for. It is closed with these ports: of several workers that
-        are made on them, one after the other, each uses what the first one opened.
+        """Returns what `opener` opened when the key was first asked for; it is closed with these ports. If several
+        workers are made on them one after the other, all use what the first one opened.
         """
         if key not in self.kept:
             opened = self.kept[key] = opener()
@@ -45,5 +45,5 @@ class Ports:
         return found
 
     def close(self) -> None:
-        """Closes what was opened for them."""
+        """Closes all that was opened for these ports."""
         self.opened.close()

@@ -1,5 +1,5 @@
-"""The removal of entries by an unfollow (rule 6), split between the expander, which lists, and the writers, which read
-their own row.
+"""The purge after an unfollow (rule 6): the expander lists the pins to remove, and each writer reads the row in its
+cluster.
 """
 
 from collections import defaultdict
@@ -15,27 +15,28 @@ from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery, Purge
 
 UNFOLLOWS_AT_ONCE = 64
-"""How many unfollows' reads are made together. All that they list is in memory at once: up to `cap` older pins of each
-followee, and what was saved within W.
+"""The reads of this many unfollows are made together. All pins that they list are in memory at once: up to `cap` older
+pins of each followee, and all that were saved within W.
 """
 
 FOLLOWEES_AT_ONCE = 64
-"""How many followees' older pins are read together, up to `cap` of each."""
+"""The older pins of this many followees are read together, up to `cap` of each."""
 
 _KEYS_AT_ONCE = 10_000
 
 
 class _List(NamedTuple):
-    """The pins that an unfollow removes. complete: `pins` are every pin that the followee ever had."""
+    """The pins that an unfollow removes. complete: whether `pins` are all that the followee ever had."""
 
     pins: dict[int, Pin]
     complete: bool
 
 
 class Purging:
-    """Handles unfollows: markers on everything of the followee that the row holds or may yet receive.
+    """Handles unfollows: puts markers on everything of the followee that the row holds or may yet receive.
 
-    An unfollow costs what it lists. Edges are looked up by key: what else the user follows is not read.
+    The cost of an unfollow is that of the pins it lists. Edges are looked up by key: what else the user follows is not
+    read.
     """
 
     def __init__(self, follows: FollowStore, publish: Publish, limits: Limits) -> None:
@@ -44,11 +45,11 @@ class Purging:
         self._limits = limits
 
     def unfollow(self, actions: Sequence[Unfollowed], read_ms: int, cluster: str | None) -> None:
-        """Publishes each unfollow's purge. The tombstones are in the index."""
+        """Publishes each unfollow's purge. The ended edges are in the index."""
         for start in range(0, len(actions), UNFOLLOWS_AT_ONCE):
             some = actions[start : start + UNFOLLOWS_AT_ONCE]
             lists = self._lists(some, read_ms)
-            # What F follows now is read after the lists: what another active edge covers stays (rule 5).
+            # What the follower follows now is read after the lists: pins that another active edge covers stay (rule 5).
             listed = [(action.follower, lists[action].pins.values()) for action in some]
             covering = covering_now(self._follows, listed)
             self._publish(
@@ -73,16 +74,17 @@ class Purging:
     def _lists(self, actions: Sequence[Unfollowed], read_ms: int) -> dict[Unfollowed, _List]:
         """The list of rule 6 for each of these unfollows.
 
-        Pins saved within W may still be in flight, whatever their place in the feed: all of them. Of the older ones,
-        whose deliveries have landed, the newest `cap`, which a backfill in flight may bring. The same for each
-        overlapping edge that changed within W, because its backfill may be in flight as well.
+        It holds all pins saved within W: they may still be in flight, whatever their place in the feed. Of the older
+        ones, whose deliveries have landed, it holds the newest `cap`, which a backfill in flight may bring. The same is
+        listed for each overlapping edge that changed within W, because its backfill may be in flight as well.
         """
         cutoff_ms = max(1, read_ms - self._limits.window_ms)
         cap = self._limits.cap
         followees = list({action.followee: None for action in actions})
-        # The older ones first: a pin that is re-dated between the two reads is in both lists, not in neither.
+        # The older pins are read first: a pin that is re-dated between the two reads is then in both lists, rather than
+        # in neither.
         older = self._older(followees, cutoff_ms)
-        # Where the list holds every older pin of the followee, it holds those that overlapping edges bring, too.
+        # If the list holds every older pin of the followee, it also holds those that overlapping edges bring.
         cut = [action for action in actions if len(older[action.followee]) >= cap]
         overlapping = self._overlapping(cut, cutoff_ms)
         lists = {
@@ -120,8 +122,8 @@ class Purging:
             after = (followee, state.saved_ms, state.pin.pin)
 
     def _overlapping(self, actions: Sequence[Unfollowed], since_ms: int) -> dict[Unfollowed, list[Followee]]:
-        """For each unfollow the followees of the same follower's other edges that may bring pins of this followee, and
-        changed since a time: of a board its owner, of a user their boards.
+        """For each unfollow, those followees of the follower's other edges that may bring pins of the same followee and
+        whose edges changed since a time: for a board its owner, for a user their boards.
         """
         boards = list({action.followee.id: None for action in actions if action.followee.kind == "board"})
         owners = self._follows.board_owners(boards) if boards else {}

@@ -27,13 +27,13 @@ def redeliver(
     on_kept: Callable[[DeadLetter, str], None],
 ) -> int:
     """Publishes the letters' messages as they were, then drops the letters; returns how many. After a crash at any
-    moment each message is in its topic or in a letter, or in both: do it again, twice delivered is fine.
+    moment each message is in its topic, in a letter, or in both: do it again, delivering a message twice is fine.
 
-    topics: of the queue. on_kept: called with each letter whose message this program still cannot read, and why: sent
-        again, it would come back.
+    topics: the queue's topics. on_kept: is called with each letter whose message this program still cannot read, and
+        the reason. Such a letter is kept: if its message were sent again, it would come back.
 
-    A worker that gives up on a message again buries it, and of two equal letters the first is kept: that must not be
-    one that is about to be dropped here. So each letter first gets another name.
+    If a worker gives up on a message again, it buries it, and of two equal letters the first is kept. That must not be
+    a letter that is about to be dropped here, so each letter first gets another group name.
 
     Raises:
         QueueUnavailableError: do it again.
@@ -45,7 +45,7 @@ def redeliver(
         if topic is None:
             on_kept(letter, f"unknown_topic: this program knows no topic {letter.topic} in this home")
             continue
-        # A letter is of one body, but for one that an earlier program could not read at all.
+        # A letter holds one body, unless an earlier program could not read the message at all.
         bad = next((body for body in topic.bodies(letter.value) if isinstance(body, Malformed)), None)
         if bad is not None:
             on_kept(letter, f"{bad.reason}: {bad.detail}")

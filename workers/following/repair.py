@@ -1,13 +1,12 @@
-"""Repair: what verify finds is mended by the same writers, and nothing that is right is touched.
+"""Repair mends what verify finds. It uses the same writers, and touches nothing that is right.
 
-- What must not be there is removed by a marker at the cell's own timestamp: whatever a later follow brings has a later
-  one (rule 2), so nothing rightful is hidden. The marker goes through the queue, to that cluster's writer.
-- What is missing is asked for by a refill of that feed in that cluster.
-- What a marker hides at or above its timestamp cannot be put back at that timestamp. The edge that delivers it gets a
-  new tick of its follower's clock (rule 8), and with it all that the follow brings. No marker is taken away.
+- An entry that must not be there is removed by a marker at the cell's own timestamp: a later follow brings entries with
+  later timestamps (rule 2), so nothing rightful is hidden. The marker goes through the queue, to that cluster's writer.
+- A missing entry is put back by a refill of that feed in that cluster.
+- An entry that a marker at or above its timestamp hides cannot be put back at that timestamp. The edge that delivers it
+  gets a new tick of its follower's clock (rule 8), and so does all that the follow brings. No marker is taken away.
 
-Each step may be repeated, and may be lost: a repair that was killed leaves what the next one finds. What is done is
-noted before it is done.
+Each step may be repeated or lost: the next repair finds what a killed one left. Each step is noted before it is done.
 """
 
 from collections import defaultdict
@@ -26,11 +25,11 @@ REMOVED = ("extra", "differs", "displaced", "unknown user")
 """The kinds of entries that must not be there."""
 
 Note = Callable[[Sequence[tuple[Finding, str]]], None]
-"""Notes findings, each with the step that mends it, or why there is none. Durable when it returns."""
+"""Notes findings, each with the step that mends it, or the reason why there is none. Durable when it returns."""
 
 
 def plan(finding: Finding, now_ms: int) -> str | None:
-    """How a repair mends a finding, in words; None if it can do nothing for it. now_ms: the store's time."""
+    """Says in words how a repair mends a finding; None if it cannot. now_ms: the store's time."""
     if finding.kind in REMOVED:
         return f"a marker of {finding.ts} removes it"
     if finding.kind == "missing":
@@ -41,14 +40,14 @@ def plan(finding: Finding, now_ms: int) -> str | None:
 
 
 def left(finding: Finding) -> str:
-    """Why a repair can do nothing for a finding, and what can."""
+    """Says why a repair cannot mend a finding, and what can."""
     if finding.kind == "damaged":
         return f"left: with the worker stopped, feedctl rebuild --all --cluster {finding.cluster} creates it again"
     return f"left: the marker is dated ahead of the store's clock: repair again once it is past {finding.ts} ms"
 
 
 class Repairer:
-    """Mends findings. What it publishes has landed once the watermarks are past the time when `mend` has returned."""
+    """Mends findings. What it publishes has landed once the watermarks are past the time at which `mend` returned."""
 
     def __init__(self, follows: FollowStore, queue: Queue, note: Note) -> None:
         self._follows = follows
@@ -56,16 +55,16 @@ class Repairer:
         self._note = note
 
     def mend(self, findings: Sequence[Finding]) -> list[Finding]:
-        """Does what can be done for these findings, and returns those that something was done for.
+        """Mends these findings as far as possible, and returns those for which something was done.
 
         Raises:
-            FollowStoreUnavailableError, QueueUnavailableError: a part was done; find and mend the rest later.
+            FollowStoreUnavailableError, QueueUnavailableError: a part was done; verify and mend the rest later.
         """
         now_ms = self._follows.now()
         plans = [(finding, plan(finding, now_ms)) for finding in findings]
         masked = [finding for finding, what in plans if what is not None and finding.kind == "masked"]
         edges = dict(self._delivering(masked))
-        # Noted before anything is done: a reader of the notes finds everything that was done, and maybe more.
+        # Noted before anything is done: the notes hold everything that was done, and maybe more.
         self._note(
             [
                 (
@@ -78,7 +77,7 @@ class Repairer:
         self._remove([finding for finding in findings if finding.kind in REMOVED], now_ms)
         self._refill([finding for finding in findings if finding.kind == "missing"])
         for edge in dict.fromkeys(edges.values()):
-            # None: a newer action has taken its place, and brings what it brings.
+            # If it is None, a newer action has taken the edge's place and delivers what the edge delivered.
             self._follows.redate(Followed(edge.follower, edge.followee, edge.ts, edge.ts))
         return [finding for finding, what in plans if what is not None]
 
@@ -88,7 +87,7 @@ class Repairer:
         for each in findings:
             by_row[each.cluster, each.user, each.row][each.ts] += columns([(each.pin, each.created_ms)])
         for (cluster, user, row), by_ts in by_row.items():
-            # If it comes too late, this refill is what is expanded instead: it does no harm.
+            # If the delivery comes too late, this refill is expanded instead: that does no harm.
             action = RefillAsked(min(max(1, user), MAX_ID), cluster, now_ms)
             strays = [
                 Stray(row, ts, some[start : start + MAX_CHUNK])
@@ -106,7 +105,7 @@ class Repairer:
             self._follows.ask_refill(list(users), cluster, 0)
 
     def _delivering(self, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Edge]]:
-        """The later of the edges that deliver each masked entry, unless there is none any more."""
+        """Yields each masked entry with the latest edge that delivers it, unless there is no such edge any more."""
         for start in range(0, len(findings), MAX_PAGE):
             some = findings[start : start + MAX_PAGE]
             pins = self._follows.pins([each.pin for each in some])
@@ -127,7 +126,7 @@ class Repairer:
 
 
 def _parts(strays: Sequence[Stray]) -> Iterator[list[Stray]]:
-    """Parts of about MAX_CHUNK columns: what a message may hold."""
+    """Divides strays into parts of about MAX_CHUNK columns, as many as a message may hold."""
     part: list[Stray] = []
     cells = 0
     for stray in strays:
@@ -141,5 +140,5 @@ def _parts(strays: Sequence[Stray]) -> Iterator[list[Stray]]:
 
 
 def audited(finding: Finding, what: str, at_ms: int) -> Mapping[str, object]:
-    """A line of the audit log."""
+    """A line of the audit log about a finding."""
     return {"at_ms": at_ms, **finding._asdict(), "row": finding.row.hex(), "done": what}

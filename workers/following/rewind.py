@@ -1,7 +1,7 @@
-"""A cluster that has lost its latest writes reads them again: its zone lost its power, for example.
+"""A rewind: a cluster that has lost its latest writes, for example because its zone lost its power, reads them again.
 
-Nothing but time is needed for it: every write is in the queue for days, and may be repeated (rule 1). What was too old
-by now is expanded again (rule 8).
+It only takes time: every write is in the queue for days, and may be repeated (rule 1). Deliveries that are too old by
+now are expanded again (rule 8).
 """
 
 from typing import Final, NamedTuple
@@ -12,27 +12,30 @@ from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
 
 _NEVER_MS: Final = 2**62
-"""A time that no message was published after: a rewind to it moves nothing, and is refused where any would be."""
+"""A time after all messages: a rewind to it moves nothing, but is refused if any rewind would be."""
 
 
 class TooFarBackError(Exception):
-    """The queue may keep no messages of that time any more. The message says what to do."""
+    """The queue may no longer keep messages of that time. The error's message says what to do."""
 
 
 class Rewound(NamedTuple):
-    """to_ms: the store's time that the cluster went back to. again: how many messages each group reads again."""
+    """The result of a rewind. to_ms: the store's time that the cluster went back to. again: how many messages each
+    group reads again.
+    """
 
     to_ms: int
     again: dict[str, int]
 
 
 def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
-    """Moves the groups that write a cluster back by a time, and its watermark with them. ports: those of its owner.
+    """Moves the groups that write a cluster back by a time, and its watermark with them. ports: opened as the cluster's
+    owner.
 
-    Interrupted at any step, it leaves a watermark that is too early at worst: do it again.
+    If it is interrupted at any step, the watermark is too early at worst: do it again.
 
     Raises:
-        TooFarBackError: the topics are only sure to keep `action_age`.
+        TooFarBackError: the topics certainly keep only `action_age`.
         GroupBusyError: a writer of the cluster runs; nothing was moved.
         UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: later; some groups may have moved.
     """
@@ -46,14 +49,14 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
         ports.queue.rewind(topic, group, _NEVER_MS)
     now_ms = ports.follows.now()
     to_ms = max(1, now_ms - by_ms)
-    # First of all: from here on the cluster says that it may lack what was committed since, until a tick from after
-    # this call has come through every partition, behind whatever is read again. A position that has moved without this
-    # would be a watermark that claims what was lost (rule 10).
+    # This comes first: from here on the cluster says that it may lack what was committed since, until a tick from after
+    # this call has come through every partition, behind all that is read again. If a position moved without this, the
+    # watermark would claim writes that were lost (rule 10).
     replica = ports.replicas[cluster]
     progress = Progress(replica.progress)
     progress.hold([(to_ms, now_ms)])
     again = {group: ports.queue.rewind(topic, group, to_ms) for topic, group in groups}
-    # What was lost may have taken witnesses with it. It is on its way again; until this step the cluster is damaged,
-    # and no writer starts.
+    # Witnesses may be among the lost writes. The writes are on their way again; until this step the cluster counts as
+    # damaged, and no writer starts.
     Witnesses(replica.tables[FEEDS], progress).renew()
     return Rewound(to_ms, again)

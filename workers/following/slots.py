@@ -1,8 +1,8 @@
-"""The shards that a task needs, and the regions that a delivery needs, so that a stage can tell messages that wait for
-one from the others.
+"""The shards that a task needs, and the regions that a delivery needs: from these a stage knows which messages must
+wait if one is away.
 
-The slots of the follow store are its shards. Those of a cluster are the 256 first bytes of its row keys: a region holds
-a range of them.
+The slots of the follow store are its shards. The slots of a cluster are the 256 possible first bytes of its row keys: a
+region holds a range of them.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,9 +16,9 @@ from workers.following.packs import Pack
 
 BUCKETS: Final = 256
 NOTES: Final = BUCKETS
-"""The table of progress: holds, and which parts of a purge have landed."""
+"""The slot of the table of progress: a delivery may need to note a hold there, or that a part of a purge has landed."""
 FOLLOW_STORE: Final = BUCKETS + 1
-"""A purge asks it for a refill."""
+"""The slot of the follow store: a purge asks it for a refill."""
 
 
 class TaskSlots:
@@ -34,7 +34,9 @@ class TaskSlots:
         return self._follows.shards_of(body.action)
 
     def divided(self, body: Task | RangeTask, slots: frozenset[int]) -> tuple[RangeTask, RangeTask] | None:
-        """The pins of a range that need some shards, and the others; an action is expanded as a whole."""
+        """Divides a range's pins into those that need the given shards and the others. A task of one action is not
+        divided.
+        """
         if not isinstance(body, RangeTask):
             return None
         needs = [not slots.isdisjoint(self._follows.shards_of(action)) for action in body.actions]
@@ -48,8 +50,8 @@ class TaskSlots:
 class DeliverySlots:
     """The slots that messages of feed.deliveries need.
 
-    cluster: the one that is written. late_before_ms: asks its writer before which time a delivery is late. It must not
-        raise: a time that was right a while ago will do.
+    cluster: the cluster that is written. late_before_ms: returns its writer's time before which a delivery is late. It
+        must not raise; a value that was right a while ago will do.
     """
 
     count = BUCKETS
@@ -64,7 +66,7 @@ class DeliverySlots:
         if body.cluster not in (None, self._cluster):
             return frozenset()
         if self._late(body):
-            return frozenset((NOTES,))  # it is sent back, and not written
+            return frozenset((NOTES,))  # it is late: it is sent back, not written
         if isinstance(body, Pack):
             return body.buckets
         found = {bucket(user) for block in (*body.puts, *body.markers) for user, _ in block.rows}
@@ -72,13 +74,15 @@ class DeliverySlots:
         if body.purge is not None:
             found |= {NOTES, FOLLOW_STORE}
             if isinstance(body.action, Unfollowed):
-                found.add(bucket(body.action.follower))  # the row that a purge reads, with markers or without
+                found.add(bucket(body.action.follower))  # a purge reads this row, even without markers for it
         return frozenset(found)
 
     def divided(
         self, body: Delivery | Hold | Pack, slots: frozenset[int]
     ) -> tuple[Delivery | Pack, Delivery | Pack] | None:
-        """Divides cells by their rows. A purge is one row's, and its refill must come after all of its markers."""
+        """Divides cells by their rows. A purge is not divided: it is for one row, and its refill must come after all of
+        its markers.
+        """
         if isinstance(body, Hold) or self._late(body):
             return None
         if isinstance(body, Pack):
@@ -95,8 +99,8 @@ class DeliverySlots:
 
 
 class ParkedSlots:
-    """The slots that messages of feed.retries need. They are not divided: the note of a message is lifted once all of
-    it has landed.
+    """The slots that messages of feed.retries need. These messages are not divided: the note of one is lifted once all
+    of it has landed.
     """
 
     count = BUCKETS

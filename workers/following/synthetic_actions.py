@@ -15,13 +15,13 @@ BOARDS_EACH = 3
 _SKEW = 0.9
 """How skewed popularity and activity are: the weight of the n-th is (n + 10) ** -_SKEW, near Zipf's law."""
 _WARM_UP = 0.05
-"""The share of the actions, at the beginning, that are saves only: somebody has to have something to follow."""
+"""This first share of the actions is saves only: there must be users and boards to follow."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """users: at least 2. actions: how many. The shares are of the actions after the beginning; what they leave are
-    saved pins.
+    """The shape of a graph. users: at least 2. actions: how many. The shares are of the actions after the first saves;
+    all that remain are saved pins.
     """
 
     users: int
@@ -40,8 +40,8 @@ class Shape:
 
 
 def actions(shape: Shape, from_ms: int, until_ms: int) -> Iterator[Action]:
-    """The actions in their order. Pins are dated evenly from one time to the other."""
-    rng = random.Random(shape.seed)  # noqa: S311 - the same graph for the same seed is what it is for
+    """The actions, in order. Pins are dated evenly from one time to the other."""
+    rng = random.Random(shape.seed)  # noqa: S311 - one seed must always give the same graph
     popular = _Skewed(rng, shape.users)
     active = _Skewed(rng, shape.users)
     edges: list[tuple[int, Followee]] = []
@@ -78,7 +78,7 @@ def _board(rng: random.Random, owner: int) -> int:
 
 
 def _taken(rng: random.Random, values: list[_Value]) -> _Value:
-    """One of the values, at random, which leaves the list."""
+    """Removes one of the values at random and returns it."""
     place = rng.randrange(len(values))
     values[place], values[-1] = values[-1], values[place]
     return values.pop()

@@ -16,12 +16,13 @@ from workers.pipeline.ticks import Tick
 from workers.queue.port import Malformed, Topic, single
 
 ACTIONS: Final[Topic[Task | RangeTask | Tick | Malformed]] = Topic("feed.actions", durable=True, decode=decode_actions)
-"""Tasks: recorded actions, for the expander; many in a message."""
+"""Tasks, which are recorded actions for the expander, many in a message."""
 DELIVERIES: Final[Topic[Delivery | Hold | Pack | Tick]] = Topic(
     "feed.deliveries", durable=False, decode=single(decode_body)
 )
-"""Cells for the writers, one consumer group a cluster. A lost one is expanded again: see `Topic.durable`."""
+"""Cells for the writers, one consumer group for each cluster. If a message is lost, its actions are expanded again: see
+`Topic.durable`."""
 RETRIES: Final[Topic[Parked]] = Topic("feed.retries", durable=True, decode=single(decode_parked))
-"""Deliveries that a writer has parked, each for one cluster: one consumer group a cluster."""
+"""Deliveries that writers have parked, each for one cluster; one consumer group for each cluster."""
 
 TOPICS: Final[tuple[Topic[object], ...]] = (ACTIONS, DELIVERIES, RETRIES)

@@ -1,4 +1,4 @@
-"""The contexts of traces that messages carry, by their actions."""
+"""The trace contexts that messages carry, by the messages' actions."""
 
 from collections.abc import Mapping, Sequence
 

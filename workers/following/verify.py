@@ -1,8 +1,8 @@
-"""Verify: every feed of every cluster against what the follow store says that it must hold.
+"""Verify compares every feed of every cluster with what it must hold by the follow store.
 
-A finding is believed if no action explains it that may still be on its way to the cluster: everything that it rests on
-committed before a time before which everything has landed there. So it may be looked for while actions are recorded,
-with or without a running worker. The kinds are defined in docs/operating.md.
+A finding is reported only if no action that may still be on its way to the cluster explains it: all that it rests on
+committed before a time up to which everything has landed there. So verify may run while actions are recorded, with or
+without a running worker. The kinds of findings are defined in docs/operating.md.
 """
 
 from bisect import bisect_right
@@ -18,31 +18,30 @@ from feedstore.widecolumn import Cell, DamagedError, WideColumnStore
 from workers.following.expected import Expected
 
 SUSPECTS_AT_ONCE = 200
-"""After how many users that differ at first sight they are looked at closely."""
+"""Once this many users differ at first sight, they are looked at closely."""
 
 ROWS_AT_ONCE = 10
-"""How many feeds are read at once for the close look."""
+"""The most feeds that are read at once for the close look."""
 
 USERS_AT_ONCE = 1_000
-"""After how many users it is told how far it is."""
+"""Progress is reported after this many users."""
 
 T = TypeVar("T")
 
 Kind = Literal["missing", "masked", "extra", "displaced", "differs", "unknown user", "damaged"]
 
 Landed = Callable[[], Mapping[str, int]]
-"""For each cluster a store time such that everything that committed before it has landed there."""
+"""Returns a store time for each cluster such that everything that committed before it has landed there."""
 
 
 class Finding(NamedTuple):
-    """One entry of one row of one cluster that is not as it must be; or a cluster that is damaged: then user, pin and
-    times are 0.
+    """A wrong or missing entry in one row of one cluster; or a damaged cluster: then user, pin and times are 0.
 
-    user: whose feed; of a displaced entry the id in the key of its row.
+    user: the user of the feed; for a displaced entry, the id in the key of its row.
     created_ms: the time in the cluster, or the time that must be there.
-    ts: of a visible cell its timestamp; of a masked entry its marker's; of a missing one the timestamp of the edge that
-        delivers it.
-    why: the action or the marker that explains it, for people.
+    ts: the timestamp of a visible cell; of a masked entry's marker; or, for a missing entry, of the edge that delivers
+        it.
+    why: the action or the marker that explains the finding, in words for people.
     """
 
     user: int
@@ -60,8 +59,8 @@ class Finding(NamedTuple):
 
 
 class UserRange(NamedTuple):
-    """The users of some ids, both ends included. One user alone is read, and not scanned for: entries of theirs in
-    displaced rows are found only with others.
+    """The users with ids from one to another, both included. If that is a single user, their row is read without a
+    scan; entries of theirs in displaced rows are only found with those of others.
     """
 
     first: int
@@ -69,14 +68,15 @@ class UserRange(NamedTuple):
 
 
 EVERYBODY = (UserRange(1, 2**64 - 1),)
-"""Also what no id can be: keys have room for more."""
+"""Includes numbers that are no valid ids: row keys have room for them."""
 
 
 class Seen(NamedTuple):
-    """How far a look is.
+    """The progress of a look.
 
-    users, entries, suspects: how many so far; entries are those that the feeds must hold, suspects are users that
-        differ at first sight. up_to: all users up to this one are done. findings: those of the users since the last.
+    users, entries, suspects: how many so far. Entries are those that the feeds must hold; suspects are users whose
+        feeds differ at first sight. up_to: all users up to this one are done. findings: the findings since the last
+        report.
     """
 
     users: int
@@ -87,9 +87,10 @@ class Seen(NamedTuple):
 
 
 class Verifier:
-    """Compares. Reads only; memory is bounded by the rows and feeds of a few users, and a cache (`Expected`).
+    """Compares feeds with the follow store. It only reads. Memory is bounded by the rows and feeds of a few users, and
+    a cache (`Expected`).
 
-    clusters: the tables of the feeds by cluster name. landed: asked before rows are looked at closely.
+    clusters: the tables of the feeds by cluster name. landed: is called before rows are looked at closely.
     """
 
     def __init__(self, follows: FollowStore, clusters: Mapping[str, WideColumnStore], cap: int, landed: Landed) -> None:
@@ -101,7 +102,7 @@ class Verifier:
         self._damage: list[Finding] = []
 
     def look(self, spans: Sequence[UserRange] = EVERYBODY, after_user: int = 0) -> Iterator[Seen]:
-        """Looks at every feed of some users, whose spans ascend; at those with ids larger than `after_user`.
+        """Looks at every feed of the users in `spans`, which ascend, with ids larger than `after_user`.
 
         A cluster that is damaged is left out from then on.
 
@@ -114,7 +115,7 @@ class Verifier:
                 yield from self._look(UserRange(max(first, after_user + 1), last))
 
     def again(self, findings: Iterable[Finding]) -> list[Finding]:
-        """The findings of now in the rows of earlier findings, in all clusters."""
+        """Looks again at the rows of earlier findings, in all clusters; returns the findings of now."""
         rows = {(finding.cluster, finding.row) for finding in findings if finding.kind == "displaced"}
         users = {finding.user for finding in findings if finding.kind not in ("displaced", "damaged")}
         found = self._close_look(sorted(users), sorted(rows))
@@ -135,7 +136,7 @@ class Verifier:
             for name, stream in streams.items():
                 # Feeds of users that follow nothing must be empty.
                 users.update(dict.fromkeys(stream.skip_to(user)))
-                # The order of a row is the order of a feed, so that equal feeds are equal lists.
+                # Rows and feeds have the same order, so that equal feeds are equal lists.
                 if stream.take(user)[: self._cap] != wanted and not stream.is_damaged:
                     users[user] = None
                 displaced += [(name, row) for row in stream.displaced()]
@@ -149,13 +150,13 @@ class Verifier:
                 users[user] = None
                 displaced += [(name, row) for row in stream.displaced()]
                 if len(users) + len(displaced) >= SUSPECTS_AT_ONCE:
-                    # No place to continue from: the other clusters' users before this one come later.
+                    # Not a place to continue from: users before this one are still to come from other clusters.
                     yield self._seen(0, self._settle(users, displaced))
             displaced += [(name, row) for row in stream.displaced()]
         yield self._seen(span.last, self._settle(users, displaced))
 
     def _settle(self, users: dict[int, None], displaced: list[tuple[str, bytes]]) -> list[Finding]:
-        """Looks at suspects closely, and empties the lists."""
+        """Looks at suspects closely, and empties both arguments."""
         self._suspects += len(users)
         for finding in self._damage:
             self._clusters.pop(finding.cluster, None)
@@ -175,7 +176,7 @@ class Verifier:
         return self._asked(cluster, lambda store: store.cells_of(rows))
 
     def _asked(self, cluster: str, ask: Callable[[WideColumnStore], T]) -> T | None:
-        """The answer of a cluster; None if it is damaged, which is noted."""
+        """Asks a cluster and returns its answer; None if it is damaged, which is noted."""
         store = self._clusters.get(cluster)
         if store is None:
             return None
@@ -187,7 +188,7 @@ class Verifier:
             return None
 
     def _believed(self, users: Sequence[int], displaced: Sequence[tuple[str, bytes]]) -> list[Finding]:
-        """The findings of two looks: repairs made meanwhile do not disturb them."""
+        """The findings that two looks agree on, so that repairs made meanwhile cause none."""
         first = self._close_look(users, displaced)
         if not first:
             return []
@@ -201,7 +202,7 @@ class Verifier:
     def _close_look(self, users: Sequence[int], displaced: Sequence[tuple[str, bytes]]) -> list[Finding]:
         if not users and not displaced:
             return []
-        # Before the rows are read: what committed before these times is in the rows.
+        # Asked before the rows are read, so that what committed before these times is in the rows.
         before_ms = self._landed()
         found: list[Finding] = []
         for name, row in displaced:
@@ -216,8 +217,8 @@ class Verifier:
         return found
 
     def _judge(self, user: int, read: Mapping[str, Sequence[Cell]], before_ms: Mapping[str, int]) -> Iterator[Finding]:
-        """The findings about a feed, whose row shows so in each cluster."""
-        # Read after the rows: whatever a row shows had been recorded by then.
+        """The findings about a user's feed. read: the row as each cluster shows it."""
+        # Read after the rows, so that everything that a row shows has been recorded.
         wanted = Expected(self._follows, self._cap).of(user)
         cells = {
             name: {cell.column: cell.timestamp for cell in self._shown(each, wanted)} for name, each in read.items()
@@ -237,8 +238,8 @@ class Verifier:
                 yield from _stray(truth, name, strays, since)
 
     def _shown(self, cells: Sequence[Cell], wanted: Sequence[bytes]) -> Sequence[Cell]:
-        """The cells of a row that can be in a page. Below a full feed there may be thousands of others between two
-        compactions.
+        """The cells of a row that can be in a page. A row may have thousands of others below a full feed, until the
+        next compaction.
         """
         if len(wanted) < self._cap:
             return cells
@@ -247,13 +248,14 @@ class Verifier:
     def _absent(
         self, truth: "_Truth", cluster: str, wanted: Sequence[bytes], absent: Sequence[bytes], since_ms: int
     ) -> Iterator[Finding]:
-        """Entries that the feed must hold and does not show, unless something that is on its way explains it."""
+        """Finds entries that the feed must hold and does not show, unless an action on its way explains it."""
         settled = {column: ts for column in absent if (ts := truth.settled_ts(column, since_ms)) is not None}
         if not settled:
             return
         left = truth.left_since(since_ms)
         if left:
-            # Until an unfollow has landed, with its refill, the row need not hold what it brings into reach.
+            # An unfollow brings older entries into reach. Until it has landed with its refill, the row need not hold
+            # these.
             reach = {*Expected(self._follows, self._cap).with_also(wanted, left)}
             settled = {column: ts for column, ts in settled.items() if column in reach}
         row = row_key(truth.user)
@@ -273,7 +275,7 @@ class Verifier:
 
 
 def _stray(truth: "_Truth", cluster: str, strays: Sequence[Cell], since_ms: int) -> Iterator[Finding]:
-    """Entries that a row shows and the feed does not hold, unless something that is on its way explains it."""
+    """Finds entries that a row shows and the feed must not hold, unless an action on its way explains it."""
     row = row_key(truth.user)
     for column, ts in strays:
         judged = truth.stray(column, since_ms)
@@ -300,7 +302,9 @@ def _pin(column: bytes) -> tuple[int, int]:
 
 
 class _Truth:
-    """The follow store's answers about some columns of one user's row. Read once, but for changes since a time."""
+    """The follow store's answers about some columns of one user's row. They are read once, except changes since a
+    time.
+    """
 
     def __init__(self, follows: FollowStore, user: int, some: Iterable[bytes]) -> None:
         self.user = user
@@ -319,7 +323,7 @@ class _Truth:
         self._known: bool | None = None
 
     def settled_ts(self, column: bytes, since_ms: int) -> int | None:
-        """The timestamp of the later edge that delivers an entry for sure: pin and edge are as they were before a
+        """The timestamp of the latest edge that certainly delivers an entry: pin and edge have not changed since a
         time. None if there is none.
         """
         state = self._state(column)
@@ -342,8 +346,8 @@ class _Truth:
         return found
 
     def stray(self, column: bytes, since_ms: int) -> tuple[Kind, str] | None:
-        """The finding for an entry that a row shows outside the first `cap`; None if it may be there, or is on its way
-        out.
+        """The kind and reason of the finding about an entry that a row shows and the feed must not hold; None if the
+        entry may be there, or is on its way out.
         """
         entry = self.pins_of[column]
         state = self._pins.get(entry.pin)
@@ -386,7 +390,7 @@ class _Truth:
         return [edge for edge in edges if edge is not None and edge.active]
 
     def _since(self, since_ms: int) -> set[Followee]:
-        """Of the followees of these pins those that the user followed or unfollowed at or after a time."""
+        """Which followees of these pins the user followed or unfollowed at or after a time."""
         if since_ms not in self._changed:
             keys = [(self.user, followee) for followee in self._edges]
             changed: set[Followee] = set()
@@ -398,13 +402,13 @@ class _Truth:
 
 
 def _followees(pin: Pin, user: int) -> list[Followee]:
-    """The followees that bring a pin into a user's feed: no user follows themselves."""
+    """The followees that bring a pin into a user's feed; never the user, because no user follows themselves."""
     return [each for each in pin.followees() if each != Followee("user", user)]
 
 
 class _Stream:
-    """One cluster's rows, users ascending, read in step with another order of users. A cluster that is damaged ends
-    here, and is noted.
+    """One cluster's rows, users ascending, read in step with another sequence of users. If the cluster is damaged, the
+    rows end, and the damage is noted.
     """
 
     def __init__(self, name: str, store: WideColumnStore, span: UserRange, damage: list[Finding]) -> None:
@@ -417,13 +421,13 @@ class _Stream:
         self._step()
 
     def skip_to(self, user: int) -> Iterator[int]:
-        """Passes over the users before this one, and yields them."""
+        """Passes over the users before `user`, and yields them."""
         while self._next is not None and self._next[0] < user:
             yield self._next[0]
             self._step()
 
     def take(self, user: int) -> list[bytes]:
-        """The columns of this user's feed; empty if it has none."""
+        """The columns of this user's feed; empty if there are none."""
         if self._next is None or self._next[0] != user:
             return []
         found = self._next[1]
@@ -431,7 +435,7 @@ class _Stream:
         return found
 
     def displaced(self) -> list[bytes]:
-        """The displaced rows since the last call, of users up to the next feed."""
+        """The displaced rows that were met since the last call."""
         found, self._displaced = self._displaced, []
         return found
 

@@ -1,7 +1,7 @@
-"""Flow control of large fanouts: their next ranges wait until a cluster has taken the last ones.
+"""Flow control of large fanouts: their next ranges wait until a cluster has taken the previous ones.
 
-Expanders are faster than the servers that they write for, and a writer takes deliveries as they come. So whatever is
-published at once of a large fanout, the pins of all others wait for.
+Expanders are faster than the servers that they write for, and a writer takes deliveries as they come. So if much of a
+large fanout is published at once, the pins of all other users wait behind it.
 """
 
 import threading
@@ -18,30 +18,32 @@ from workers.queue.port import Queue, QueueError
 _log = structlog.get_logger()
 
 CALLS: Final = 4
-"""The ranges of so many calls may be on their way, at most. Writers note what they have taken once a second: with fewer
-they pause in between where servers are fast, and with more the pins of others wait longer.
+"""The ranges of at most this many calls may be on their way. Writers note what they have taken once a second: with
+fewer calls, writers of fast servers would pause in between; with more, the pins of other users wait longer.
 """
 SLOW_S: Final = 2.0
-"""If a call takes longer than this until a cluster has taken it, one call less may be on its way; if not, one more."""
+"""If a cluster needs longer than this to take a call's ranges, one call less may be on its way; otherwise one more."""
 LONGEST_S: Final = 10.0
-"""No call is waited for longer than this: all clusters may be away for hours, and what is left of the fanouts must not
-come too late then (rule 8)."""
+"""No call is waited for longer than this: if all clusters are away for hours, the rest of the fanouts must not come too
+late (rule 8)."""
 LOOK_MS: Final = 250
-"""How often it is asked how far the clusters are, while ranges wait."""
+"""While ranges wait, the window asks this often how far the clusters are."""
 
 
 class _OnItsWay(NamedTuple):
-    """published_s: when. ends: the positions of a group that has all of it, by partition."""
+    """The ranges that one call published. published_s: when. ends: a group that is past these positions, by partition,
+    has taken all of them.
+    """
 
     published_s: float
     ends: dict[int, int]
 
 
 class FanoutWindow:
-    """What one expander has published of large fanouts and no cluster has taken yet. Thread-safe.
+    """The ranges of large fanouts that one expander has published and no cluster has taken yet. Thread-safe.
 
-    groups: those that write the clusters. The first that is done counts: one that is away holds up nothing. clock:
-    monotonic seconds. wall_ms: ms since 1970. background: for looks, which ask the queue.
+    groups: the groups that write the clusters. The fastest one counts, so that a cluster that is away holds up nothing.
+    clock: monotonic seconds. wall_ms: ms since 1970. background: runs the looks, which ask the queue.
     """
 
     def __init__(
@@ -61,23 +63,23 @@ class FanoutWindow:
         self._on_their_way: list[_OnItsWay] = []
         self._calls = CALLS // 2
         self._looked_s = clock()
-        self._quarter = 0  # the last in which a look began
+        self._quarter = 0  # the last LOOK_MS interval in which a look began
 
     def published(self) -> None:
-        """Ranges were published, of large fanouts, just now."""
-        # It is only about pace: if the queue does not say where they end, they are waited for as if it were far.
+        """Notes that ranges of large fanouts were just published."""
+        # Without an answer of the queue they are waited for until LONGEST_S: only the pace depends on it.
         ends = self._asked(partial(self._queue.ends, DELIVERIES)) or {}
         with self._lock:
             self._on_their_way.append(_OnItsWay(self._clock(), ends))
 
     def is_full(self) -> bool:
-        """Whether ranges must wait, as far as is known."""
+        """Whether ranges must wait, by the last look."""
         return len(self._on_their_way) >= self._calls
 
     def due_ms(self) -> int:
-        """The time before which ranges need not be tried, because the window is full; 0: now. The same for all that ask
-        within LOOK_MS: they are tried together. If it is full, a look begins, one every LOOK_MS at most. It does not
-        wait or raise.
+        """The time before which ranges need not be tried, because the window is full; 0: now. All calls within LOOK_MS
+        get the same time, so that their ranges are tried together. If the window is full, a look begins in the
+        background, at most once every LOOK_MS. This does not wait or raise.
         """
         self._drop_old()
         quarter = self._wall_ms() // LOOK_MS
@@ -106,7 +108,9 @@ class FanoutWindow:
             self._looked_s = self._clock()
 
     def _is_slow(self) -> bool:
-        """Whether the first call was on its way for longer than SLOW_S for certain: it was, at the last look."""
+        """Whether the oldest call was certainly on its way for longer than SLOW_S: it was still on its way at the last
+        look.
+        """
         return self._looked_s - self._on_their_way[0].published_s > SLOW_S
 
     def _asked(self, ask: Callable[[], dict[int, int]]) -> dict[int, int] | None:
@@ -122,6 +126,6 @@ def _not_looked(error: str) -> None:
 
 
 def _is_past(positions: dict[int, int], ends: dict[int, int]) -> bool:
-    """Whether a group has taken it in most partitions: a writer of one of them may hang."""
+    """Whether a group is past the ends in most partitions: not in all, because the writer of one may hang."""
     taken = sum(positions.get(partition, 0) >= end for partition, end in ends.items())
     return 2 * taken > len(ends)

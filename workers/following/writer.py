@@ -1,4 +1,4 @@
-"""Deliveries into the cells of one cluster."""
+"""The writer turns deliveries into the cells of one cluster."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,19 +23,18 @@ from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import Queue
 
 _CELLS_AT_ONCE = 10_000
-"""How many cells one batch holds: large enough to share a sync to disk, small enough for memory and for a
-retry."""
+"""The most cells of a batch: large enough to share a sync to disk, small enough for memory and for a retry."""
 _FANOUTS_MAX = 1_000
-"""So many large fanouts are followed to their end at once; the others are not counted."""
+"""At most this many large fanouts are timed at once; further ones are not counted."""
 
 
 Message = TypeVar("Message", Delivery, Pack)
 
 
 class Writer:
-    """Writes one cluster. Stateless: what it must remember is in the cluster (`Progress`). Any number may run.
+    """Writes one cluster. It has no state: what must be remembered is in the cluster (`Progress`). Any number may run.
 
-    cluster: its name. feeds, progress: its tables. meter: what is counted of it. tracer: what is sent back carries on
+    cluster: its name. feeds, progress: its tables. meter: counts the work. tracer: tasks that are sent back carry on
     the traces of its current lot.
     """
 
@@ -53,7 +52,7 @@ class Writer:
         self._meter = meter
         self._tracer = tracer
         self._fanouts = LargeFanouts(meter, cluster, limits.chunk)
-        # From the beginning: the first of a kind is an increase, too.
+        # All begin with 0, so that the first of a kind is seen as an increase.
         for histogram in (metrics.VISIBLE_SECONDS, metrics.PURGE_SECONDS):
             meter.observe(histogram, [], cluster)
         for counter in (metrics.WRITTEN, metrics.CELLS, metrics.LATE, metrics.SENT_BACK, metrics.REFILLS):
@@ -68,15 +67,17 @@ class Writer:
         self._late_before_ms = 0
 
     def late_before_ms(self) -> int:
-        """A delivery that was read before this was late when messages were written last."""
+        """A time: at the last call of `write`, deliveries that were read before it were late."""
         return self._late_before_ms
 
     def write(self, messages: Sequence[Delivery | Hold | Pack]) -> None:
-        """Applies deliveries and packs, and what follows from them; all is durable when it returns. If it raises, write
-        them all again.
+        """Applies deliveries and packs, with purges, holds and sending back; all is durable when it returns. If it
+        raises, write all of them again.
         """
-        # What was read before this is late (rule 8): by its age, or because this cluster was created again since.
-        # The time is never too early, or what is too old would be applied. Plain cells need no more of the store.
+        # A delivery that was read before this time is late (rule 8): it is too old, or this cluster was created again
+        # since.
+        # The time must never be too early, or a delivery that is too old would be applied. Plain cells need nothing
+        # else of the store.
         now_ms = self._follows.about_now().latest_ms
         late_before_ms = max(now_ms - self._limits.delivery_age_ms, self._progress.made_ms())
         self._late_before_ms = late_before_ms
@@ -86,12 +87,12 @@ class Writer:
         deliveries: list[Delivery] = []
         packs: list[Pack] = []
         late: list[Delivery | Pack] = []
-        # What was read later than now was read by a clock that was ahead: its age is unknown.
+        # If a delivery was read later than now, a clock was ahead: its age is unknown.
         ahead_ms = now_ms + APART_MAX_MS
         for message in ours:
             match message:
                 case Hold():
-                    # By a clock that was ahead: what it waits for was published before now, too.
+                    # A later time is from a clock that was ahead; what the hold waits for was published before now.
                     until_ms = message.until_ms if message.until_ms <= ahead_ms else now_ms
                     (fanouts if message.kind == "fanout" else holds).append((message.since_ms, until_ms))
                 case Delivery() | Pack() if not late_before_ms <= message.read_ms <= ahead_ms:
@@ -126,7 +127,7 @@ class Writer:
             self._feeds.apply(batch)
 
     def _count(self, landed: Sequence[Delivery | Pack], cells: int) -> None:
-        """These deliveries or packs, of so many cells together, are durable and can be read."""
+        """Counts deliveries or packs that are durable and can be read. cells: of all of them together."""
         now_ms = self._follows.about_now().latest_ms
         committed = [ms for message in landed for ms in _committed_ms(message)]
         some, each = sampled(committed)
@@ -137,8 +138,8 @@ class Writer:
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
-        landed. One that is ahead of the store's time says nothing: it comes from before a shard was brought back. One
-        of partitions that do not exist says nothing either.
+        landed. A tick that is ahead of the store's time is ignored: it is from before a shard was brought back. So is a
+        tick of partitions that do not exist.
         """
         ahead_ms = self._follows.about_now().latest_ms + APART_MAX_MS
         known = [each for each in ticks if each[1].settled_ms <= ahead_ms and self._known.had(each[1])]
@@ -152,15 +153,15 @@ class Writer:
         self._fanouts.ticked(self._progress.watermark, lambda: self._follows.about_now().latest_ms)
 
     def _partitions(self, tick: Tick) -> int:
-        """How many partitions a tick must come through. Its sender knows; this writer may be older than the newest
-        partition, in which deliveries from before this tick may be.
+        """How many partitions a tick must come through. Its sender knows the number; this writer may not know the
+        newest partition, which may hold deliveries from before this tick.
         """
-        # A tick that does not say it went to no more partitions than there are now.
+        # If a tick does not say how many, it was sent to no more partitions than there are now.
         return self._queue.partitions(DELIVERIES) if tick.partitions is None else tick.partitions
 
     def _finish_purges(self, purges: Sequence[Delivery]) -> None:
-        """The row read, the request for a refill and a hold that waits for it, for each purge of which all parts have
-        landed.
+        """For each purge whose parts have all landed: reads the row, asks for a refill and notes a hold that waits for
+        it.
         """
         finished = [delivery for delivery in purges if self._all_parts_landed(delivery)]
         if not finished:
@@ -168,13 +169,13 @@ class Writer:
         self._read_rows(
             delivery.action for delivery in finished if delivery.purge is not None and not delivery.purge.complete
         )
-        # Each retry asks again: nothing is asked for as long as the holds could not be written.
+        # Each retry asks again, so nothing is asked for while the holds cannot be written.
         self._progress.refuse_unwritable()
-        # Asked for only now that the markers have landed: a refill that came first could be trimmed away from under
-        # entries that the markers then remove (rule 9).
+        # Refills are asked for only after the markers have landed: entries that come first could be trimmed away,
+        # because they lie below entries that the markers then remove (rule 9).
         users = {delivery.action.follower for delivery in finished if isinstance(delivery.action, Unfollowed)}
         asked_ms = self._follows.ask_refill(sorted(users), self._cluster, 0)
-        # One hold for all: they end together, and none lasts longer for the oldest of them.
+        # One hold for all: they end together, and the oldest of them makes none last longer.
         since_ms = min(delivery.action.committed_ms for delivery in finished)
         self._progress.hold_for_refills([(since_ms, asked_ms)])
         took_s = [(asked_ms - delivery.action.committed_ms) / 1_000 for delivery in finished]
@@ -188,9 +189,9 @@ class Writer:
         return purge.parts == 1 or self._progress.part_landed(action.follower, action.ts, purge.part, purge.parts)
 
     def _read_rows(self, actions: Iterable[RecordedAction]) -> None:
-        """Removes from each follower's row what else their unfollowed followees cover and nothing active does (rule
-        6): entries that were delivered so long ago that the expander's lists no longer reach them. A row is read once,
-        however many of these unfollows are its user's.
+        """Removes from each follower's row all other entries that an unfollowed followee covers and no active edge does
+        (rule 6): entries so old that the expander's lists do not reach them. A row is read once for all unfollows of
+        its user.
         """
         by_follower: defaultdict[int, Covering] = defaultdict(Covering)
         for action in actions:
@@ -220,10 +221,11 @@ class Writer:
 
     def _send_back(self, late: Sequence[Delivery | Pack], late_before_ms: int) -> None:
         """Sends the actions of late deliveries and packs back to the expander, for this cluster (rule 8).
-        late_before_ms: all that was read before this is late.
+        late_before_ms: a delivery that was read before this time is late.
 
-        An action that was sent back after a delivery was read is not sent back for it again: what comes of it was read
-        later, and takes the place of all that came before. If that is late as well, it is sent back once more.
+        If an action was already sent back after a delivery was read, it is not sent back again for that delivery: the
+        new delivery was read later, and replaces all earlier ones. If that one is late as well, the action is sent back
+        once more.
         """
         self._meter.add(metrics.LATE, sum(len(_committed_ms(message)) for message in late), self._cluster)
         newest: dict[RecordedAction, int] = {}
@@ -234,23 +236,23 @@ class Writer:
         back = [action for action in newest if _identity(action) not in noted]
         if not back:
             return
-        # Each retry sends back again: nothing is sent back as long as it could not be noted.
+        # Each retry sends back again, so nothing is sent back while it cannot be noted.
         self._progress.refuse_unwritable()
         onward = self._tracer.onward()
         tasks = [Task(action, self._cluster, late_before_ms, onward.get(action)) for action in back]
         self._queue.publish(ACTIONS, [encode_action(task) for task in tasks])
-        # A tick later than this time follows the tasks that were just published.
+        # Any tick later than this time follows the tasks that were just published.
         until_ms = self._follows.now()
         # One hold for all: they end together.
         self._progress.hold([(min(action.committed_ms for action in back), until_ms)])
-        # Noted last: from now on nothing else holds the watermark back for the deliveries that are dropped.
+        # Noted last: from now on only the hold keeps the watermark back for the late deliveries, which are dropped.
         self._progress.note_sent_back(map(_identity, back), late_before_ms)
         self._meter.add(metrics.SENT_BACK, len(back), self._cluster)
 
 
 class LargeFanouts:
-    """The fanouts of one cluster that are under way, as far as this process writes them. A fanout is large if it has a
-    full page of followers. Its last follower has the pin for certain once the watermark has passed its commit.
+    """Times the large fanouts of one cluster that this process writes. A fanout is large if it has a full page of
+    followers. Its last follower certainly has the pin once the watermark has passed the pin's commit.
 
     chunk: how many followers are on a page.
     """
@@ -274,7 +276,9 @@ class LargeFanouts:
         return [message.action.committed_ms] if is_large and isinstance(message.action, PinSaved) else []
 
     def ticked(self, watermark: Callable[[], int | None], now_ms: Callable[[], int]) -> None:
-        """Ticks have come through: the watermark may have moved. It is asked only if a fanout is under way."""
+        """Notes that ticks have come through, which may have moved the watermark. It is asked only if a fanout is under
+        way.
+        """
         if not self._committed_ms:
             return
         mark = watermark() or 0
@@ -286,12 +290,12 @@ class LargeFanouts:
 
 
 def _identity(action: RecordedAction) -> bytes:
-    """Names an action in a cluster's notes."""
+    """The name of an action in a cluster's notes."""
     return blake2b(encode_action(Task(action)), digest_size=16).digest()
 
 
 def _committed_ms(message: Delivery | Pack) -> list[int]:
-    """When the action of each delivery committed; of a pack, that of each block."""
+    """When a delivery's action committed; for a pack, the action of each block."""
     return message.committed_ms() if isinstance(message, Pack) else [message.action.committed_ms]
 
 
@@ -306,7 +310,9 @@ def _mutations(deliveries: Iterable[Delivery]) -> Iterator[Mutation]:
 
 
 def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Message], int]]:
-    """Messages in batches, each with the number of its cells: at most _CELLS_AT_ONCE, unless one message has more."""
+    """Groups messages into batches, each with the number of its cells: at most _CELLS_AT_ONCE, unless one message has
+    more.
+    """
     batch: list[Message] = []
     cells = 0
     for message in messages:

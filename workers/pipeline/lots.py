@@ -16,12 +16,12 @@ from workers.queue.port import Message
 Body = TypeVar("Body")
 
 MAX_LOTS = 100
-"""How many lots are kept apart. Each may hold a tick of every pair of partitions."""
+"""The most lots that are kept apart. Each may hold a tick of every pair of partitions."""
 
 
 @dataclass(eq=False, slots=True)
 class Lot:
-    """One poll, or several that were merged: committed as a whole, once none of its items waits.
+    """One poll, or several that were merged. It is committed as a whole, once none of its items waits.
 
     spans: for each partition, the offset of its first message and that after its last one.
     waiting: how many of its items are not done.
@@ -38,9 +38,9 @@ class Lot:
 
 @dataclass(eq=False, slots=True)
 class Taken:
-    """A message of which something is not done. It is in memory as long as one of its items waits.
+    """A message that is not done. It is in memory as long as one of its items waits.
 
-    whole: whether one item is all of it. waiting: how many of its items are not done.
+    whole: whether one item is the whole message. waiting: how many of its items are not done.
     """
 
     message: Message
@@ -52,7 +52,8 @@ class Taken:
 class Item(Generic[Body]):
     """A body of a message that is not done, or a part of one.
 
-    number: its place in the order of polling. faults: how often it failed alone because of an error of its own.
+    number: its place in the order of polling. faults: how often it failed when it was tried alone, because of its own
+    error.
     """
 
     number: int
@@ -84,8 +85,8 @@ class Lots:
         return lot
 
     def done_spans(self) -> dict[int, tuple[int, int]]:
-        """For each partition the messages that are done, with everything before them: its first offset and the one
-        after its last message.
+        """The messages of each partition that are done, with everything before them: the first offset and the one after
+        the last message.
         """
         self._merge()
         spans: dict[int, tuple[int, int]] = {}
@@ -94,12 +95,12 @@ class Lots:
         return spans
 
     def tick(self, lot: Lot, partition: int, tick: Tick) -> None:
-        """Notes a tick of a lot. It replaces an older one of the same source."""
+        """Notes a tick of a lot. It replaces an older tick of the same source."""
         _note(lot.ticks, (partition, tick.source, tick.sources), tick)
 
     def take(self, lot: Lot, message: Message, bodies: Sequence[Body], *, whole: bool) -> list[Item[Body]]:
-        """The items of a message, one for each of its bodies. It is done once all of them are. whole: whether one body
-        is all that it says.
+        """The items of a message, one for each of its bodies. The message is done once all of them are. whole: whether
+        one body is the whole message.
         """
         taken = Taken(message, whole)
         items = [Item(number, lot, taken, body) for body, number in zip(bodies, self._numbers, strict=False)]
@@ -107,14 +108,14 @@ class Lots:
         return items
 
     def part(self, item: Item[Body], body: Body) -> Item[Body]:
-        """A second item, for a part of what the first was. The message is done once both are."""
+        """A second item, for a part that was taken from the first. The message is done once both are."""
         item.lot = _merged(item.lot)
         item.taken.whole = False
         self._began(item.lot, item.taken, 1)
         return Item(item.number, item.lot, item.taken, body)
 
     def done(self, item: Item[Any]) -> None:
-        """An item is done: its effect is durable, or it is parked or in the dead letters."""
+        """Notes that an item is done: its effect is durable, or it is parked or in the dead letters."""
         lot, taken = item.lot, item.taken
         if lot.merged_into is not None:
             lot = item.lot = _merged(lot)
@@ -125,10 +126,10 @@ class Lots:
             self.size -= len(taken.message.value)
 
     def settle(self, ticks: Callable[[Sequence[tuple[int, Tick]]], bool]) -> dict[int, int]:
-        """Fires the ticks of the first lots, as far as these are done, and returns the positions to commit.
+        """Fires the ticks of the lots at the front that are done, and returns the positions to commit.
 
-        ticks: fires ticks, each with its partition; False if they must be fired later. Lots from the first one whose
-            ticks were not fired are not committed: a tick that is committed does not come again.
+        ticks: fires ticks, each with its partition; False if they must be fired later. The first lot whose ticks were
+            not fired, and all lots after it, are not committed: a tick that is committed does not come again.
         The lots stay until `committed` is called: a commit may fail.
         """
         self._merge()
@@ -146,7 +147,7 @@ class Lots:
         return positions
 
     def committed(self) -> None:
-        """The positions that `settle` returned are committed."""
+        """Notes that the positions that `settle` returned are committed."""
         while self._lots and not self._lots[0].waiting and not self._lots[0].ticks:
             self._lots.popleft()
 
@@ -154,11 +155,11 @@ class Lots:
         return list(itertools.takewhile(lambda lot: not lot.waiting, self._lots))
 
     def _merge(self) -> None:
-        """Merges what need not be kept apart, so that memory is bounded while one message waits for days.
+        """Merges lots that need not be kept apart, so that memory is bounded while one message waits for days.
 
-        A lot that is done is merged into the one before it, if that cannot be committed now; but the first one with
-        ticks is kept apart, because messages before a tick that cannot be noted may be committed. Neighbours are merged
-        if there are more than MAX_LOTS: that costs no more than a later commit.
+        A lot that is done is merged into the one before it, if that cannot be committed now. Only the first lot with
+        ticks is kept apart: while its ticks cannot be noted, the messages before them may still be committed.
+        Neighbours are merged if there are more than MAX_LOTS: that only makes commits later.
         """
         kept: deque[Lot] = deque()
         for lot in self._lots:
@@ -169,7 +170,7 @@ class Lots:
                 kept.append(lot)
         if len(kept) > MAX_LOTS:
             lots = list(kept)
-            for before, lot in zip(lots[::2], lots[1::2], strict=False):  # an odd one is left as it is
+            for before, lot in zip(lots[::2], lots[1::2], strict=False):  # the last of an odd number stays as it is
                 _merge_into(before, lot)
             kept = deque(lots[::2])
         self._lots = kept
@@ -194,7 +195,7 @@ def _merge_into(before: Lot, lot: Lot) -> None:
     before.progressed |= lot.progressed
     for key, tick in lot.ticks.items():
         _note(before.ticks, key, tick)
-    # Items may keep the merged lot for as long as they wait: it must not keep its ticks.
+    # Items may refer to the merged lot for as long as they wait: it must not keep its ticks in memory.
     lot.spans, lot.ticks, lot.merged_into = {}, {}, before
 
 

@@ -2,9 +2,9 @@
 
 The rows of a store are shared out over *slots* (the first byte of a row key, say). A message needs the slots of its
 rows. When messages fail together because something is unavailable, an `Isolation` tries them slice by slice. The slots
-of the slices that fail have an *outage*: messages that need them wait there without an attempt, so that no other
-message waits behind them. Now and then a few of the messages that wait are tried; when these are done, the outage ends.
-If nothing can be done at all, the whole store has an outage.
+of a slice that fails have an *outage*: messages that need them wait in it without an attempt, so that no other message
+waits behind them. Now and then a few of these are tried; if they succeed, the outage ends. If nothing can be done at
+all, the whole store has an outage.
 
 Time is an argument everywhere; nothing here calls a store.
 """
@@ -20,26 +20,26 @@ from workers.pipeline.lots import Item
 Body = TypeVar("Body")
 
 SLICES = 16
-"""Into how many slices the slots of a store are divided to find those that are away."""
+"""The slots of a store are divided into this many slices to find those that are away."""
 MAX_FAILED = 3
-"""How many slices fail, while none succeeds, before the whole store counts as away."""
+"""The whole store counts as away once this many slices have failed and none has succeeded."""
 MAX_SLICES = 64
-"""Messages that cannot be divided are tried by the slices that they need together. Beyond so many combinations, the
-rest is tried together."""
+"""Messages that cannot be divided are grouped by the combination of slices that they need. Beyond this many groups, all
+others are tried as one."""
 SINGLES = 2
-"""Of messages without slots, so many are tried alone before the others are tried in slices."""
+"""This many messages without slots are tried alone before the others are tried in slices."""
 
 Split = Callable[[Item[Body], frozenset[int] | None], "Item[Body] | None"]
-"""Takes from an item the part that needs some slots, or a half if none are given, as an item of its own, and leaves it
-the rest. None, and the item stays whole, if it cannot be divided so.
+"""Splits off the part of an item that needs the given slots, or a half if none are given, and returns it as an item of
+its own. The item keeps the rest. None if it cannot be divided this way; it then stays whole.
 """
 
 
 class Slots(Protocol[Body]):
     """Tells which slots a message needs.
 
-    count: the slots of the store are 0..count-1. Larger numbers name other things that a message may need, each on its
-        own: a table for notes, another store.
+    count: the slots of the store are 0..count-1. Larger numbers name other things that a message may need, such as a
+        table for notes or another store; each of them is a slice of its own.
     """
 
     @property
@@ -50,14 +50,14 @@ class Slots(Protocol[Body]):
         ...
 
     def divided(self, body: Body, slots: frozenset[int]) -> tuple[Body, Body] | None:
-        """The part of a message that needs the given slots, some of those that it needs, and the rest of it. Together
-        they do what the message does. None if it cannot be divided.
+        """Divides a message into the part that needs the given slots, which are some of those that it needs, and the
+        rest. Together they do what the message does. None if it cannot be divided.
         """
         ...
 
     def halved(self, body: Body) -> tuple[Body, Body] | None:
-        """Two messages that together do what one does, to be tried apart if it fails. None if it is the least that can
-        be done.
+        """Divides a message that failed into two that together do the same, to be tried apart. None if it cannot be
+        divided further.
         """
         ...
 
@@ -67,7 +67,7 @@ class Group(Generic[Body]):
     """Items that are tried together.
 
     failures: how often they failed because something was unavailable. since_s: when the first attempt that failed
-    began. at_the_latest_s: when they are tried, if it was too early for them when they came.
+    began. at_the_latest_s: if they came before they were due, the time at which they are tried in any case.
     """
 
     items: list[Item[Body]]
@@ -80,8 +80,8 @@ class Group(Generic[Body]):
 class Isolation(Generic[Body]):
     """Slices of items that failed together, tried one after the other to find what is away.
 
-    failures: of the items, before. give_up: after how many failed slices, while none succeeds, the store counts as
-        away.
+    failures: how often the items had failed before. give_up: the store counts as away once this many slices have failed
+        and none has succeeded.
     """
 
     untried: list[Group[Body]]  # the last one is tried first
@@ -107,10 +107,10 @@ class Isolation(Generic[Body]):
 class Outage(Generic[Body]):
     """Slots that are away, or the whole store.
 
-    slots: None for the whole store. items: the messages that wait; an outage outlasts them, as its slots are not known
-    to work before something needs them. since_s: when the first attempt that failed began. tried_s: the same of the
-    items that wait now; None if none of them was tried. due_s: when it is tried again. width: how many slots are tried
-    then; it doubles as long as they work.
+    slots: None for the whole store. items: the messages that wait. An outage may outlast them: whether its slots work
+    again is only known when a message that needs them is tried. since_s: when the first attempt that failed began.
+    tried_s: when the first failed attempt of an item that waits now began; None if none of them was tried. due_s: when
+    it is tried again. width: how many slots are tried then; it doubles as long as they work.
     """
 
     slots: frozenset[int] | None
@@ -122,7 +122,7 @@ class Outage(Generic[Body]):
     tried_s: float | None = None
 
     def join(self, items: Iterable[Item[Body]], tried_s: float | None) -> None:
-        """They wait here from now on. tried_s: when their first attempt that failed began."""
+        """Adds items, which wait here from now on. tried_s: when their first attempt that failed began."""
         if not self.items:
             self.tried_s = tried_s
         elif tried_s is not None:
@@ -132,8 +132,8 @@ class Outage(Generic[Body]):
 
 @dataclass(eq=False)
 class Probe(Generic[Body]):
-    """A few of an outage's items, taken from it to be tried. slots: those that are shown to work if it succeeds.
-    tried_s: as of the outage.
+    """A few of an outage's items, taken from it to be tried. slots: if it succeeds, these slots work. tried_s: the
+    outage's `tried_s` when they were taken.
     """
 
     outage: Outage[Body]
@@ -143,9 +143,9 @@ class Probe(Generic[Body]):
 
 
 class Outages(Generic[Body]):
-    """Every outage that a stage knows of, each slot in one at most.
+    """Every outage that a stage knows of. A slot is in one outage at most.
 
-    slots: None if it is unknown what a message needs: then only the whole store may have an outage.
+    slots: None if it is unknown which slots a message needs: then only the whole store may have an outage.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class Outages(Generic[Body]):
         return free
 
     def slices(self, items: Sequence[Item[Body]]) -> list[Group[Body]]:
-        """Items in slices, each of which needs other slots than the others as far as items can be divided."""
+        """Sorts items into slices. As far as items can be divided, no two slices need the same slots."""
         if self._slots is None:
             return self._slices_of_messages(items)
         found: dict[tuple[int, ...], list[Item[Body]]] = {}
@@ -208,8 +208,8 @@ class Outages(Generic[Body]):
             numbers = sorted(by_slice)
             while len(numbers) > 1 and (part := self._split(item, frozenset(by_slice[numbers[0]]))) is not None:
                 found.setdefault((numbers.pop(0),), []).append(part)
-            # If it cannot be divided, it is tried with those that need the same: with others it would make one slice
-            # that is away look like all of them.
+            # An item that cannot be divided is tried with those that need the same slices: among others, one slice that
+            # is away would make all of them look away.
             key = tuple(numbers)
             found.setdefault(key if key in found or len(found) < MAX_SLICES else (), []).append(item)
         groups = [Group(each) for each in found.values()]
@@ -220,7 +220,7 @@ class Outages(Generic[Body]):
         """Begins the outages that an isolation has found. Returns items that need no outage's slots, to be tried again
         as messages that failed.
 
-        wait_s: how long to wait after so many failures.
+        wait_s: how long to wait, given the number of failures.
         """
         failures = isolation.failures + 1
         one_slice = self._slots is not None and len(isolation.failed) + len(isolation.untried) == 1
@@ -259,8 +259,8 @@ class Outages(Generic[Body]):
         return self._probe(outage, limit)
 
     def worked(self, probe: Probe[Body], now_s: float) -> list[Item[Body]]:
-        """A probe's items are done, and the outage of its slots ends. Every other outage is tried soon: it may be over
-        too. Returns the items that no outage holds any more.
+        """Notes that a probe's items are done: the outage of its slots ends. Every other outage is tried soon, because
+        it may be over too. Returns the items that no outage holds any more.
         """
         outage = probe.outage
         for each in self._outages:
@@ -271,7 +271,9 @@ class Outages(Generic[Body]):
         return self.admit(items, outage.tried_s)
 
     def failed(self, probe: Probe[Body], began_s: float, now_s: float, wait_s: Callable[[int], float]) -> None:
-        """A probe failed, which began at `began_s`: its items wait on, and the next probe is a small one."""
+        """Notes that a probe failed, which began at `began_s`: its items wait again, and the next probe is a small
+        one.
+        """
         outage = probe.outage
         outage.join(probe.items, began_s if probe.tried_s is None else probe.tried_s)
         outage.failures += 1
@@ -279,14 +281,16 @@ class Outages(Generic[Body]):
         outage.width = 1
 
     def answered(self) -> list[Item[Body]]:
-        """The store did something: it is not away as a whole. Returns what waited for it."""
+        """Notes that the store did something: it is not away as a whole. Returns the items that waited for the whole
+        store.
+        """
         if self.whole is None:
             return []
         items, self.whole = self.whole.items, None
         return items
 
     def drop(self, items: Iterable[Item[Body]]) -> None:
-        """Forgets items that are done in another way."""
+        """Forgets items that were done outside of their outage."""
         gone = {id(item) for item in items}
         for outage in self:
             outage.items = [item for item in outage.items if id(item) not in gone]
@@ -308,11 +312,11 @@ class Outages(Generic[Body]):
             elif needs & slots and (part := self._split(item, needs & slots)) is not None:
                 outage.items.append(part)
                 taken.append(part)
-        if not taken:  # none needs these slots alone: those of one message, and all that need no others
+        if not taken:  # no item needs only these slots: take one item's slots, and all items that need no others
             slots = self._item_slots(self._rng.choice(candidates)) & here
             taken = [item for item in candidates if self._item_slots(item) & here <= slots][:limit]
         if len(slots) == 1:
-            # Perhaps only some rows of the slot fail: the others are done half by half.
+            # Perhaps only some rows of the slot fail: halving gets the others done.
             if len(taken) == 1 and (part := self._split(taken[0], None)) is not None:
                 outage.items.append(part)
             taken = self._rng.sample(taken, -(-len(taken) // 2))
@@ -358,7 +362,7 @@ class Outages(Generic[Body]):
         return slot * SLICES // count if slot < count else SLICES + slot - count
 
     def _slots_in(self, number: int) -> range:
-        """The slots of a slice. That a slice fails is all that is known: probes find out which of its slots work."""
+        """The slots of a slice. If a slice fails, it is not known which of its slots do: probes find that out."""
         assert self._slots is not None
         count = self._slots.count
         if number >= SLICES:

@@ -1,7 +1,7 @@
-"""The relay: from the outboxes of a store to the queue, and the ticks that say how far it is.
+"""The relay publishes the outboxes of a store to the queue; ticks say how far it is.
 
-Each shard has a relay of its own, in a thread of its own: one that is away, or slow, holds up its own rows. Ticks need
-every shard, and wait for all of them.
+Each shard has a relay of its own, in a thread of its own: a shard that is away or slow holds up only its own rows.
+Ticks need every shard, and wait for all of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,17 +21,17 @@ from workers.queue.traced import sending
 _log = structlog.get_logger()
 
 AT_ONCE = 10_000
-"""How many actions a relay takes from an outbox at once, and up to a row more."""
+"""About the most actions that a relay takes from an outbox at once; the last row may exceed it."""
 
 _REST_S = 0.05
-"""A look at an outbox is a query, and most of a quiet day it finds nothing."""
+"""Not shorter: each look at an outbox is a query, and on a quiet day most of them find nothing."""
 
 _POLICY = RetryPolicy(longest_s=2.0)
 """Ticks go every second: a longer rest would keep the watermarks back."""
 
 
 class Row(Protocol):
-    """A row of an outbox: the body tells of `number` things, and was stored in their transaction."""
+    """A row of an outbox. Its body tells of `number` things, and was stored in the same transaction as they."""
 
     @property
     def number(self) -> int: ...
@@ -44,7 +44,7 @@ Rows = TypeVar("Rows", bound=Row)
 
 
 class Outbox(Protocol[Rows]):
-    """A store as a relay asks it; `FollowStore` says more of each call."""
+    """The part of a store that a relay needs; `FollowStore` says more about each call."""
 
     def unrelayed(self, limit: int, shard: int | None = None) -> Sequence[Rows]:
         """Rows of a shard that are not marked relayed, oldest first: as many as it takes to have `limit` things."""
@@ -56,12 +56,12 @@ class Outbox(Protocol[Rows]):
 
 
 class Relay(Generic[Rows]):
-    """Publishes the rows of one shard's outbox to a topic. Several may run, but need not: each relays every row, and
-    one that two of them relay arrives twice.
+    """Publishes the rows of one shard's outbox to a topic. One relay is enough; several may run, but each relays every
+    row, and a row that two of them relay arrives twice.
 
-    dead: gets a message that no queue takes, because it is too large: its row is damaged. clock: monotonic seconds.
-    wall_ms: ms since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message.
-    tracer: gets each lot that is relayed; it finds the contexts in the rows without decoding them.
+    dead: gets messages that are too large for any queue: their rows are damaged. clock: monotonic seconds. wall_ms: ms
+    since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message. tracer: gets
+    each lot that is relayed; it finds the contexts in the rows without decoding them.
     """
 
     rest_s = _REST_S
@@ -96,8 +96,10 @@ class Relay(Generic[Rows]):
     def step(self) -> bool:
         """Relays one batch; False if there was nothing to relay, or it could not be done now.
 
-        Rows are copied as they are: one that this version does not know reaches a reader that does, or a dead letter.
-        A crash between the publishing and the marking publishes the rows again: what reads them is idempotent (rule 1).
+        Rows are copied as they are: one that this version cannot read reaches a reader that can, or becomes a dead
+        letter.
+        After a crash between the publishing and the marking the rows are published again: their readers are idempotent
+        (rule 1).
         """
         if self._away.goes_on():
             return False
@@ -135,16 +137,16 @@ class Relay(Generic[Rows]):
                 _log.error("message.dead", reason="oversized", shard=self._shard, detail=detail)
 
     def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""
+        """Nothing to release: the ports belong to others."""
 
 
 class Ticker:
     """Sends ticks. Any number may run.
 
-    settled_ms: a time such that everything of before it has been published; of a store with an outbox, a time of the
-    store such that everything committed before it is marked relayed.
-    clock: monotonic seconds. encode: the message of a tick. every_s: how often a tick is sent; it also goes when
-    nothing happens (rule 10). name: of the loop.
+    settled_ms: returns a time such that everything from before it has been published. For a store with an outbox it is
+    a store time such that everything committed before it is marked relayed.
+    clock: monotonic seconds. encode: the message of a tick. every_s: how often a tick is sent; it is sent even if
+    nothing happens (rule 10). name: the name of the loop.
     """
 
     def __init__(
@@ -171,7 +173,7 @@ class Ticker:
 
     @property
     def rest_s(self) -> float:
-        """Until the next tick is due; short if a shard did not answer."""
+        """The time until the next tick is due; short if a shard did not answer."""
         if self._ticked_s is None or self._away.goes_on():
             return _REST_S
         return max(0.0, self._ticked_s + self._every_s - self._clock())
@@ -193,7 +195,7 @@ class Ticker:
     def tick(self) -> int:
         """Sends the settled time through every partition of the topic; returns it."""
         settled_ms = self._settled_ms()
-        # Counted after that: what settled before may have been relayed to a partition that was added just before.
+        # Partitions are counted after that: what has settled may have been relayed to a partition that was just added.
         sources = self._queue.partitions(self._topic)
         for source in range(sources):
             self._queue.publish(self._topic, [self._encode(Tick(settled_ms, source, sources))], source)
@@ -201,4 +203,4 @@ class Ticker:
         return settled_ms
 
     def close(self) -> None:
-        """Nothing to release: the ports are their owner's."""
+        """Nothing to release: the ports belong to others."""

@@ -18,16 +18,17 @@ _log = structlog.get_logger()
 Thing = TypeVar("Thing")
 
 REST_S: Final = 0.02
-"""How long a loop rests where there was nothing to do, and it is to hear of news soon."""
+"""How long a loop rests if there was nothing to do and it should notice new work soon."""
 
 RETRY_REST: Final = 7.0
-"""After an attempt that failed, others like it rest for so many times its duration, if other work gets done meanwhile:
-failing attempts take an eighth of the time in the long run."""
+"""After a failed attempt, others like it rest for this many times its duration, if other work gets done meanwhile: in
+the long run failing attempts take an eighth of the time."""
 
 
 class Share:
-    """How long attempts rest if they fail and other work gets done: in the long run they take an eighth of the time.
-    They rest no longer than other work has got done while they fail, so that the end of a short outage is noticed soon.
+    """How long attempts rest if they fail while other work gets done: in the long run they take an eighth of the time.
+    A rest is never longer than the time for which they have failed while other work got done, so that the end of a
+    short outage is noticed soon.
     """
 
     def __init__(self) -> None:
@@ -36,8 +37,8 @@ class Share:
         self._worked = 0
 
     def failed(self, began_s: float, now_s: float, worked: int) -> float:
-        """How long to rest, in s; 0 if no other work got done since the attempt before failed: it would do nothing with
-        the time.
+        """How long to rest, in s; 0 if no other work got done since the previous failure: then a rest would help no
+        work.
 
         began_s: when the attempt began. worked: how much other work has got done so far.
         """
@@ -50,16 +51,16 @@ class Share:
         return 0.0 if self._since_s is None else min(RETRY_REST * (now_s - began_s), now_s - self._since_s)
 
     def ended(self) -> None:
-        """What failed works again."""
+        """Notes that what failed works again."""
         self._since_s = self._failed_s = None
 
 
 class RetryPace:
-    """How fast a stage retries what failed, wherever that waits: seldom if other work gets done meanwhile (`Share`),
-    and more of it together as long as it succeeds.
+    """How fast a stage retries failed groups, in whichever place they wait: seldom if other work gets done meanwhile
+    (`Share`), and more of them together as long as they succeed.
 
-    most: how many groups are retried together at most. rests_until_s: none is retried before. width: how many are
-    retried together now.
+    most: the most groups that are retried together. rests_until_s: no group is retried before this time. width: how
+    many are retried together now.
     """
 
     def __init__(self, now_s: float, most: int) -> None:
@@ -69,22 +70,22 @@ class RetryPace:
         self._share = Share()
 
     def failed(self, began_s: float, now_s: float, worked: int) -> None:
-        """A retry failed. began_s, worked: as of `Share.failed`."""
+        """Notes that a retry failed. began_s: when it began. worked: how much other work has got done so far."""
         self.rests_until_s = now_s + self._share.failed(began_s, now_s, worked)
         self.width = 1
 
     def answered(self) -> None:
-        """What failed works again."""
+        """Notes that what failed works again."""
         self._share.ended()
 
     def succeeded(self) -> None:
-        """Groups that were retried are done."""
+        """Notes that groups that were retried are done."""
         self.answered()
         self.width = min(2 * self.width, self._most)
 
 
 class Later(Generic[Thing]):
-    """What is tried at a later time, each at its own, the earliest first."""
+    """Things to try later, each at a time of its own, the earliest first."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Thing]] = []
@@ -97,15 +98,15 @@ class Later(Generic[Thing]):
         heapq.heappush(self._heap, (due_s, next(self._order), thing))
 
     def due_s(self) -> float:
-        """When the first is due; infinite if there is none."""
+        """When the first thing is due; infinite if there is none."""
         return self._heap[0][0] if self._heap else math.inf
 
     def first(self, now_s: float) -> Thing | None:
-        """The first, if it is due. It stays."""
+        """The first thing, if it is due. It stays in its place."""
         return self._heap[0][2] if self.due_s() <= now_s else None
 
     def take(self) -> Thing:
-        """Takes the first away."""
+        """Removes the first thing and returns it."""
         return heapq.heappop(self._heap)[2]
 
 
@@ -114,8 +115,8 @@ class RetryPolicy:
     """Exponential backoff with full jitter (AWS Architecture Blog, "Exponential Backoff And Jitter", 2015).
 
     first_s, longest_s: the bounds of the k-th wait are 0 and min(longest_s, first_s x 2^(k-1)).
-    attempts: how often a message may fail for a reason that is not its surroundings' before it is given up.
-    dead_in_a_row: how many dead letters in a row stop the worker, instead of draining the queue into them.
+    attempts: how often a message may fail by its own fault before it is given up. dead_in_a_row: how many dead letters
+    in a row stop the worker, instead of draining the queue into them.
     """
 
     first_s: float = 0.1
@@ -133,7 +134,7 @@ DEFAULT: Final = RetryPolicy()
 
 
 class Rest:
-    """How long a loop leaves alone what has failed it again and again. clock: monotonic seconds."""
+    """The rests that a loop takes from something that fails again and again. clock: monotonic seconds."""
 
     def __init__(
         self, clock: Callable[[], float], policy: RetryPolicy = DEFAULT, rng: random.Random | None = None
@@ -145,14 +146,16 @@ class Rest:
         self._until_s: float | None = None
 
     def failed(self, *, least_s: float = 0.0) -> float:
-        """Begins a rest, a longer one each time, and no shorter than `least_s`; returns its length in seconds."""
+        """Begins a rest; its greatest length grows each time, and it is no shorter than `least_s`. Returns its length
+        in seconds.
+        """
         self._failures += 1
         wait_s = max(least_s, self._policy.wait_s(self._failures, self._rng))
         self._until_s = self._clock() + wait_s
         return wait_s
 
     def ended(self) -> None:
-        """It worked: the next rest is a short one."""
+        """Notes that it worked: the next rest is a short one."""
         self._failures = 0
         self._until_s = None
 
@@ -161,9 +164,9 @@ class Rest:
 
 
 class Away(Rest):
-    """What a loop asks, and may be away: each failure is counted and logged, and begins a rest.
+    """Something that a loop calls and that may be away: each failure is counted and logged, and begins a rest.
 
-    name: of the loop. what: it is, as the count names it. event, about: of the line of the log.
+    name: the name of the loop. what: what is called, as the metric names it. event, about: what the log line says.
     """
 
     def __init__(
@@ -186,8 +189,9 @@ class Away(Rest):
         meter.add(metrics.AWAY, 0, *self._labels)  # from the beginning: the first failure is an increase, too
 
     def noted(self, error: object, attempt: tuple[float, int] | None = None) -> None:
-        """It did not answer. attempt: if other work had to wait for it, when it began and how much other work has got
-        done, as of `Share.failed`: that gets its share of the time.
+        """Notes that it did not answer. attempt: given if other work had to wait for the call: when the call began, and
+        how much other work has got done so far. The rest is then long enough for other work to get its share of the
+        time (`Share`).
         """
         least_s = 0.0 if attempt is None else self._share.failed(attempt[0], self._clock(), attempt[1])
         wait_s = self.failed(least_s=least_s)

@@ -17,19 +17,19 @@ _log = structlog.get_logger()
 
 
 _ASK_S = 0.05
-"""How often a worker asks whether it may end: asking reads the stores."""
+"""How often a worker asks whether it may end. Not more often, because asking reads the stores."""
 AGAIN_S: Final = 60.0
-"""How soon what is done every so often is tried again, at most, if it failed."""
+"""After a failed round an `Every` tries again within this time."""
 
 _LOOK_S: Final = 1.0
-"""How long it rests, at most: that a loop hangs is seen by the age of its last rest."""
+"""The longest rest of an `Every`: the age of a loop's last step shows whether it hangs."""
 
 
 class Loop(Protocol):
     """Something that a worker runs over and over.
 
-    rest_s: how long it rests where there was nothing to do. Each end of a rest takes the interpreter away from whatever
-    else runs in the process, pages above all: what is due once an hour should not look fifty times a second.
+    rest_s: how long it rests if there was nothing to do. Each end of a rest takes the interpreter away from other
+    threads of the process, above all from pages: a loop with work once an hour should not look fifty times a second.
     """
 
     @property
@@ -46,11 +46,11 @@ class Loop(Protocol):
 
 
 class Every:
-    """A loop that does something every so often. A round that met something away is done again soon.
+    """A loop that does something at intervals. If a round found something away, it is repeated soon.
 
-    do: a round; it raises NotNowError if it must be done again. every_s: from the beginning of one round to that of the
-    next; the first one comes after as long. clock: monotonic seconds. event: the line of the log that says that a round
-    failed. meter: counts that.
+    do: does a round; it raises NotNowError if the round must be repeated. every_s: the time from the beginning of one
+    round to that of the next, and before the first one. clock: monotonic seconds. event: the log line about a round
+    that failed. meter: counts such rounds.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Every:
         return False
 
     def close(self) -> None:
-        """Nothing to release: what it uses is its owner's."""
+        """Nothing to release: what it uses belongs to others."""
 
 
 class WorkerFailedError(Exception):
@@ -145,7 +145,7 @@ class Worker:
                 thread = threading.Thread(target=self._run_loop, args=(loop,), name=loop.name)
                 try:
                     thread.start()
-                except RuntimeError as error:  # no loop may then run on, and keep the process from ending
+                except RuntimeError as error:  # the loops that run must end: they would keep the process alive
                     raise WorkerFailedError(f"{loop.name}: {error}", [error]) from error
                 started.append(thread)
             if until is None:

@@ -10,7 +10,7 @@ What a stage has taken from the queue is always in exactly one place, whatever r
 Work is taken out of its place only after the call that may raise has returned.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
-has that lot begun, and tells the queue that it is alive.
+starts the first effects of that lot (`begin`), and tells the queue that it is alive.
 """
 
 import itertools
@@ -56,12 +56,13 @@ ALIVE_S: Final = 1.0
 POLLS_PAST_TURNS: Final = 10
 """How many more polls skip messages that wait for their turn, or fill a batch, before something is tried."""
 PARK_AFTER_S: Final = 30.0
-"""A message is parked when its outage has lasted so long. A failing attempt takes 30 s at most, and two find out what
-is away: so a message is parked within a minute of the first failure."""
+"""A message is parked when its outage has lasted this long. A failing attempt takes 30 s at most, and two attempts find
+out what is away: so a message is parked within a minute of the first failure."""
 NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
 ENOUGH_BYTES: Final = 100_000
-"""So many bytes of messages are not waited with: they are about what a writer hands to its cluster at once."""
+"""With this many bytes of messages a stage does not wait for more: a writer hands about as much to its cluster at once.
+"""
 PARK_EVERY_S: Final = 1.0
 """How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
 
@@ -98,16 +99,17 @@ _Work = Group[Body] | Isolation[Body] | Probe[Body] | _Corpses[Body]
 class Stage(Generic[Body]):
     """One member of a consumer group; used by one thread.
 
-    name: of the group, and in logs.
-    encode: the message of a body alone: it is buried if its message says more than this.
+    name: the name of the group, also used in logs.
+    encode: makes a message of one body alone: that is what is buried if the body's message holds more than this body.
     handle: handles messages together. Every effect is durable when it returns; if it raises, any of them may be done.
         It runs on a thread of its own, one call at a time, and no step ends before it has.
-    begin: makes the first effects of `handle` for what is handled next, while `handle` works: on another thread, one
-        call at a time, and no step ends before it has. It may never be called. If it raises, `handle` does all of it.
-        None: nothing is begun.
-    ticks: gets ticks with their partitions, once everything before them there is done; of one source only the newest.
-    lost: the explanation, and what to do, if messages are gone before this group has read them.
-    turns: keeps messages of a sender who sent many, while others' are done. None: all are done as they come.
+    begin: makes the first effects of `handle` for the messages that are handled next, while `handle` works. It runs on
+        another thread, one call at a time, and no step ends before it has. It may never be called. If it raises,
+        `handle` does all of the work. None: nothing is begun.
+    ticks: gets ticks with their partitions, once everything before them in their partitions is done; of each source it
+        gets only the newest.
+    lost: explains what happened and what to do if messages are gone before this group has read them.
+    turns: holds back messages of a sender who sent many, while others' are done. None: all are done as they come.
     slots: which parts of a store a message needs, and how it is divided. None: unknown; failed messages are then tried
         in slices and alone.
     batch: how many messages are polled, and how many bodies are handled at once.
@@ -116,13 +118,14 @@ class Stage(Generic[Body]):
         whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
     due_ms: the time, by `wall_ms`, before which a message is not tried; it is asked again then. It delays a message by
         `longest_s` at most: clocks may be wrong. It must not raise.
-    gather_s: the least time from the beginning of one lot to that of the next, if few messages have come: they are
-        polled meanwhile. So it is the longest that anything waits for more.
-    note: gets what is done of each partition (its first offset, and the one after its last message), before ticks are
-        passed on and before it is committed; durable when it returns. If nothing was done, it sometimes gets an empty
-        mapping. It may raise as `handle` does; any other error ends this stage. None: nothing is noted.
+    gather_s: the least time from the beginning of one lot to that of the next, if few messages have come: more are
+        polled meanwhile. So no message waits longer than this for others.
+    note: gets the messages that are done in each partition (the first offset, and the one after the last message),
+        before ticks are passed on and before anything is committed; durable when it returns. If nothing was done, it
+        sometimes gets an empty mapping. It may raise as `handle` does; any other error ends this stage. None: nothing
+        is noted.
     given_up: gets a message that is in the dead letters, before it counts as done; raises as `handle` does.
-    meter: what is counted; of its loop too.
+    meter: counts the work of the stage and of its loop.
     clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
     """
 
@@ -182,7 +185,7 @@ class Stage(Generic[Body]):
         self._note = note
         self._gather_s, self._next_lot_s = gather_s, clock()
         self._noted_s = clock() - NOTE_EVERY_S
-        self._quiet = True  # whether neither this step nor the one before has polled anything to be handled
+        self._quiet = True  # this step and the one before polled nothing to handle
         away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
         self._queue_away = away("queue", "queue.unavailable")
         self._notes_away = away("notes", "note.unavailable")
@@ -191,8 +194,8 @@ class Stage(Generic[Body]):
         self._letters_away = away("dead_letters", "message.not_buried")
         self._lots = Lots()
         self._ready: deque[_Work[Body]] = deque()
-        self._left = 0  # how much of it is still to be tried in this step
-        self._filling: Group[Body] | None = None  # the last that was polled, until it is tried: it may get more
+        self._left = 0  # how many of the ready ones are still to be tried in this step
+        self._filling: Group[Body] | None = None  # the group polled last, until it is tried: it may get more
         self._turns = turns
         self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
         self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
@@ -267,8 +270,8 @@ class Stage(Generic[Body]):
     def _take_in(self) -> bool:
         """Polls if there is room and nothing is ready; otherwise keeps this member alive."""
         if self._ready or not self._may_begin() or not self._has_room():
-            # However long everything waits, this member keeps its partitions: given away, they would come back with
-            # all waiting messages, once more.
+            # This member keeps its partitions, however long everything waits: their next member would read all waiting
+            # messages once more.
             self._consumer.keep_alive()
         else:
             self._poll_past_turns(self._patience(), lambda: True, 0)
@@ -276,10 +279,10 @@ class Stage(Generic[Body]):
         return True
 
     def _gather(self) -> None:
-        """Polls more for as long as too little has come to be tried now: a handful of cells costs a writer and its
-        servers nearly what thousands cost. A message that comes after a silence is done at once, and one that comes
-        soon after the last lot began with those that come meanwhile. Messages that have failed before do not wait for
-        more.
+        """Polls more while too little has come to be worth a try: a handful of cells costs a writer and its servers
+        nearly as much as thousands. A message that comes after a silence is done at once. One that comes soon after the
+        last lot began waits, and is done together with those that come meanwhile. Messages that have failed before do
+        not wait for more.
         """
         while len(self._ready) == 1 and isinstance(group := self._ready[0], Group) and not group.failures:
             left_s = self._next_lot_s - self._clock()
@@ -292,12 +295,13 @@ class Stage(Generic[Body]):
             self._next_lot_s = self._clock() + self._gather_s
 
     def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool], first: int) -> None:
-        """Polls once. A stage with turns polls again if those messages wait for their turn, because messages of other
-        senders may follow; and as long as much comes and a batch is not full. first: as of `_poll`.
+        """Polls once. A stage with turns polls again in two cases: if messages wait for their turn, because those of
+        other senders may follow, and while much comes and a batch is not full. first: new messages may join ready work
+        only from this place on.
         """
         polled = self._poll(timeout_s, first)
         for _ in range(POLLS_PAST_TURNS):
-            # Without what is being handled: it would keep the next lot small.
+            # Work that is being handled does not count: it would keep the next lot small.
             coming = itertools.islice(self._ready, first, None)
             ahead = sum(len(work.items) for work in coming if isinstance(work, Group))
             more = self._turns or (self._turns is not None and polled >= self._batch // POLLS_PAST_TURNS)
@@ -306,8 +310,8 @@ class Stage(Generic[Body]):
             polled = self._poll(0, first)
 
     def _poll(self, timeout_s: float, first: int) -> int:
-        """Takes new messages; how many there were, or bodies in them. first: from that place on the ready ones were not
-        tried; new ones join the last of these.
+        """Takes new messages; returns the number of messages, or of their bodies if that is larger. first: the place of
+        the first ready work that was not tried; new messages join the last such work.
         """
         messages = self._consumer.poll(self._batch, timeout_s)
         if not messages:
@@ -358,8 +362,8 @@ class Stage(Generic[Body]):
         return items, self._lots.take(lot, message, malformed, whole=False) if malformed else []
 
     def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
-        """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: of those that were put aside
-        before, as of a group.
+        """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: when they are tried even if they
+        are still not due; None if they were not put aside before.
         """
         if self._due_ms is None:
             return items
@@ -376,21 +380,21 @@ class Stage(Generic[Body]):
         return ready
 
     def _settle(self) -> bool:
-        """Notes what is done, passes ticks on and commits positions, as far as everything before them is done. True if
-        it committed any.
+        """Notes what is done; passes ticks on and commits positions if everything before them is done. True if it
+        committed any.
         """
         if not self._noted():
             return False
         positions = self._lots.settle(self._tick)
         if positions:
-            # They stay among the lots until the queue has them.
+            # The lots keep these positions until the queue has them.
             self._consumer.commit(positions)
         self._lots.committed()
         return bool(positions)
 
     def _noted(self) -> bool:
-        """Whether the messages that are done are noted, so that they may be committed. A busy stage delays that by up
-        to NOTE_EVERY_S, because a note costs round trips.
+        """Notes the messages that are done; True if they may be committed. A busy stage delays the note by up to
+        NOTE_EVERY_S, because a note costs round trips.
         """
         note = self._note
         if note is None:
@@ -405,7 +409,7 @@ class Stage(Generic[Body]):
         return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
-        """Whether the ticks were taken; if not, they rest for a while."""
+        """Passes ticks on; whether they were taken. If not, they are passed on again after a while."""
         if not self._answers(self._ticks_away, lambda: self._ticks(ticks)):
             return False
         self._tally.ticked(ticks)
@@ -415,12 +419,12 @@ class Stage(Generic[Body]):
     # ----------------------------------------------------------------------------------------------------------------
 
     def _has_room(self, times: int = 1) -> bool:
-        """Whether there would be room for so many times as much as waits."""
+        """Whether `times` the current backlog would still fit."""
         return self._lots.items * times < self._in_flight and self._lots.size * times < self._in_flight_bytes
 
     def _may_begin(self) -> bool:
-        """Whether new messages may be tried. If the whole store seems away, they may be now and then: all waiting
-        messages may need the one part that is away, and a new one may find that the rest answers.
+        """Whether new messages may be tried. If the whole store seems away, they are tried now and then: perhaps all
+        waiting messages need the one part that is away, and a new one finds that the rest answers.
         """
         whole = self._outages.whole
         return whole is None or self._clock() >= max(whole.due_s, self._pace.rests_until_s)
@@ -433,7 +437,7 @@ class Stage(Generic[Body]):
         return max(0.0, min(self._patience_s, next_s - self._clock()))
 
     def _take_due(self) -> None:
-        """Appends messages that were not tried yet, and one retry that is due, to those that are ready."""
+        """Appends to the ready work: messages whose turn or time has come, and one retry that is due."""
         now_s = self._clock()
         if self._turns and self._may_begin():
             self._ready.append(Group(self._turns.take()))
@@ -448,7 +452,9 @@ class Stage(Generic[Body]):
             self._ready.append(retry)
 
     def _next_retry(self, now_s: float) -> Group[Body] | Isolation[Body] | Probe[Body] | None:
-        """The groups that failed, or the outage, that have been due for longer, so that neither starves the other."""
+        """The next retry: of failed groups or of an outage, whichever has been due for longer, so that neither starves
+        the other.
+        """
         if self._outages.due_s() < self._failed.due_s():
             return self._outages.take_due(now_s, self._batch)
         retried: list[Group[Body]] = []
@@ -461,14 +467,14 @@ class Stage(Generic[Body]):
         return _together(retried) if retried else None
 
     def _work(self, began_s: float) -> bool:
-        """Tries the work that is ready, and the work that this leads to; begins none after STEP_S. False if there was
+        """Tries the work that is ready, and the work that results from it; begins none after STEP_S. False if there was
         none.
         """
         self._left = len(self._ready)
         tried = False
         while self._left > 0 and not self._too_many_dead() and not (tried and self._clock() - began_s >= STEP_S):
             tried = True
-            # It stays where it is until the call that may raise has returned.
+            # Work stays in its place until the call that may raise has returned.
             work = self._ready[0]
             if isinstance(work, _Corpses):
                 self._take()
@@ -487,7 +493,7 @@ class Stage(Generic[Body]):
         self._left -= 1
 
     def _first(self, works: Sequence[_Work[Body]]) -> None:
-        """Puts work before everything else that is ready: it is tried in this step."""
+        """Puts work in front of everything else that is ready: it is tried in this step."""
         self._ready.extendleft(reversed(works))
         self._left += len(works)
 
@@ -516,7 +522,7 @@ class Stage(Generic[Body]):
             since_s = began_s if group.since_s is None else group.since_s
             slices = self._outages.slices(group.items)
             isolation = Isolation(slices, since_s, group.failures)
-            if len(slices) == 1:  # there is nothing to tell it from
+            if len(slices) == 1:  # no other slice to compare it with
                 isolation.untried, isolation.failed = [], slices
                 self._isolated(isolation)
             else:
@@ -539,7 +545,7 @@ class Stage(Generic[Body]):
             if self._slots is not None:
                 isolation.healthy.update(*(self._slots.needed(item.body) for item in group.items))
             if self._outages.whole is not None:
-                # The store was away as a whole, and answers again: the rest is tried together.
+                # The whole store was away and answers again: the rest is tried together.
                 self._make_ready([item for each in isolation.untried for item in each.items])
                 isolation.untried = []
         if isolation.over():
@@ -594,7 +600,7 @@ class Stage(Generic[Body]):
         return error
 
     def _answers(self, away: Away, call: Callable[[], object]) -> bool:
-        """Makes a call of what may be away, unless it rests after a failure; whether it answered."""
+        """Calls something that may be away, unless it rests after a failure; returns whether it answered."""
         if away.goes_on():
             return False
         began_s = self._clock()
@@ -607,13 +613,13 @@ class Stage(Generic[Body]):
         return True
 
     def _aside(self, call: Callable[[], Result]) -> Result:
-        """Makes another call that may take long, on the handler's thread. Its answer, or its error, is the caller's."""
+        """Makes another call that may take long, on the handler's thread; returns its result or raises its error."""
         calling = self._handling.submit(call)
         self._wait_for(calling)
         return calling.result()
 
     def _wait_for(self, calling: "Future[Any]") -> None:
-        """Returns when a call has ended. The queue hears of this member, however long it takes."""
+        """Waits for a call to end. Meanwhile, however long that is, it tells the queue that this member is alive."""
         try:
             while not wait([calling], ALIVE_S).done:
                 with suppress(QueueUnavailableError, PositionLostError):
@@ -622,21 +628,23 @@ class Stage(Generic[Body]):
             wait([calling])
 
     def _look_ahead(self, handling: "Future[Any]") -> None:
-        """Takes the next messages, if there is room for twice as many: beyond that, those that wait should be done or
-        parked first. Messages that wait for their turn are passed by as long as there is room. The rest of a full lot
-        gets more: a small lot costs nearly as much.
+        """Polls the next messages while the backlog takes less than half of the room: above that, waiting messages
+        should be done or parked first. If messages wait for their turn, it polls past them as long as there is any
+        room. What is left over of a full lot gets more messages, because a small lot costs nearly as much as a full
+        one.
         """
         away = not self._may_begin() or self._queue_away.goes_on()
         coming = list(itertools.islice(self._ready, 1, None))
         if self._ready[0] is self._filling:
             self._filling = None  # if it fails, it is tried again as it is
-        # Not where messages differ in size: there the bytes of a poll bound a lot.
+        # Only a stage with turns fills up such a lot. In the others messages differ in size, and the bytes of a poll
+        # bound a lot.
         left_over = self._turns is not None and not self._turns and coming == [self._filling]
         if (not coming or left_over) and self._has_room(1 if self._turns else 2) and not away:
             self._poll_past_turns(0, lambda: not handling.done(), 1)
 
     def _begin_next(self, handling: "Future[Any]") -> "Future[None] | None":
-        """Has the next lot begun, unless something is away: the handler alone finds out what that is."""
+        """Starts `begin` for the next lot, unless something is away: only the handler finds out what that is."""
         if self._begin is None or len(self._ready) < 2 or handling.done() or any(self._outages):
             return None
         following = self._ready[1]
@@ -650,7 +658,7 @@ class Stage(Generic[Body]):
             return
         if not isinstance(error, Exception):
             raise error
-        # It goes wrong in the handler again, if it lasts, and is dealt with there.
+        # An error that lasts comes up again in the handler, and is dealt with there.
         self._log.debug("messages.not_begun", error=f"{type(error).__name__}: {error}")
 
     def _done(self, items: Sequence[Item[Body]]) -> None:
@@ -672,10 +680,10 @@ class Stage(Generic[Body]):
             self._ready.append(Group(list(items[start : start + self._batch])))
 
     def _fault(self, group: Group[Body], error: Exception) -> None:
-        """An error of the handler's own means that one of the messages is at fault."""
+        """Deals with an error that is not "unavailable": one of the messages is at fault."""
         items = group.items
         if len(items) > 1:
-            # Halving finds it in a few rounds, and the others are done on the way.
+            # Halving the group finds that message in a few rounds, and the others are done on the way.
             middle = len(items) // 2
             self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
             return
@@ -709,7 +717,7 @@ class Stage(Generic[Body]):
         item = corpse.item
         message = item.taken.message
         body = item.body
-        # The rest of a message may be done, or wait: only this part is sent again later.
+        # Other bodies of the message may be done, or wait: only this one is buried, and can be sent again later.
         if isinstance(body, Malformed):
             value = body.value
         elif item.taken.whole:
@@ -734,7 +742,7 @@ class Stage(Generic[Body]):
             offset=message.offset,
             detail=corpse.detail,
         )
-        # Messages that could be read lie between this one and the one before: if they are done, they end the row.
+        # Decodable messages lie between this dead letter and the one before: if any is done, the count starts again.
         self._dead_in_a_row = 1 if corpse.after_good and item.lot.progressed else self._dead_in_a_row + 1
         return True
 
@@ -745,9 +753,9 @@ class Stage(Generic[Body]):
     # ----------------------------------------------------------------------------------------------------------------
 
     def _park_some(self) -> None:
-        """Parks the messages that wait for an outage that lasts. If waiting messages take more than half of the room,
-        it parks those of any outage too, oldest first, until half of the room is free. A message that cannot be parked
-        waits as before.
+        """Parks messages whose outage has lasted. If waiting messages take more than half of the room, it also parks
+        messages of other outages, oldest first, until half of the room is free. A message that cannot be parked waits
+        as before.
         """
         park = self._park
         if park is None or self._parking_away.goes_on():
@@ -759,7 +767,8 @@ class Stage(Generic[Body]):
             for outage in self._outages
             if outage.slots is not None
             and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
-            # What the next step may probe stays: a probe of nothing would never find that the outage is over.
+            # Messages that the next step may use for a probe stay: without any, no probe would find that the outage is
+            # over.
             and not outage.due_s <= now_s >= self._pace.rests_until_s
         ]
         count = sum(len(outage.items) for outage in lasting)
@@ -780,7 +789,7 @@ class Stage(Generic[Body]):
                 parked += taken
                 if pressed and self._has_room(2):
                     break
-        except Exception as error:  # noqa: BLE001 - whatever it is, they wait as before
+        except Exception as error:  # noqa: BLE001 - on any error they wait as before
             reason = f"{type(error).__name__}: {error}"
         if parked:
             self._tally.parked(len(parked))
@@ -790,7 +799,9 @@ class Stage(Generic[Body]):
             self._parking_away.noted(reason, (now_s, self._worked))
 
     def _split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
-        """As `Split`."""
+        """Splits off the part of an item that needs some slots, or a half if none are given. None if that is
+        impossible.
+        """
         if self._slots is None:
             return None
         parts = self._slots.halved(item.body) if slots is None else self._slots.divided(item.body, slots)
@@ -800,7 +811,7 @@ class Stage(Generic[Body]):
         return self._lots.part(item, part)
 
     def _failing_since_s(self) -> Iterator[float]:
-        """When the first failed attempts began, of the messages that wait because something is away."""
+        """When the first failed attempts began of the messages that wait because something is away."""
         found = [outage.tried_s for outage in self._outages if outage.items]
         for work in itertools.chain(self._ready, self._later, self._failed):
             match work:
@@ -814,16 +825,16 @@ class Stage(Generic[Body]):
         return self._policy.wait_s(max(1, failures), self._rng)
 
     def _log_retry(self, failures: int, error: Exception) -> None:
-        # Ever more rarely: an outage of a day must not fill the log.
+        # Logged ever more rarely: an outage of a day must not fill the log.
         log = self._log.warning if failures.bit_count() == 1 else self._log.debug
         log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
 
 
 class Begun(Generic[Body]):
-    """A stage that must find out where it begins before it is made, and again if that changes.
+    """A stage whose beginning must be found out before it is made, and again if that changes.
 
-    begin: makes sure of where the group begins; to be called before the group's consumer is made. It may raise
-        NotNowError: later. Any other error ends the loop.
+    begin: makes sure where the group begins; it is called before the group's consumer is made. It may raise
+        NotNowError, and is then called again later. Any other error ends the loop.
     make: makes the stage. clock: monotonic seconds. again_on: if a step raises one of these, the loop leaves the group
         and begins again.
     """
@@ -847,7 +858,7 @@ class Begun(Generic[Body]):
         self._stage: Stage[Body] | None = None
 
     def step(self) -> bool:
-        """A step of the stage. Raises its errors, and those of `begin`."""
+        """Takes a step of the stage. Raises the stage's errors, and those of `begin`."""
         if self._stage is None:
             if self._away.goes_on():
                 return False
@@ -873,7 +884,7 @@ class Begun(Generic[Body]):
 
 
 def _is_retry(work: _Work[Body]) -> bool:
-    """Whether it failed because something was unavailable, and may take long to fail again."""
+    """Whether the work failed because something was unavailable: it may take long to fail again."""
     return isinstance(work, Group) and work.failures > 0
 
 

@@ -9,23 +9,26 @@ from workers.pipeline import metrics
 from workers.pipeline.ticks import Tick
 
 TELL_EVERY_S: Final = 1.0
-"""How often it is said what waits, at most."""
+"""The gauges of what waits are updated at most this often."""
 
 GIVEN_UP_S: Final = 60.0
-"""If no tick has come through a partition for so long, and others have come, another member of the group reads it."""
+"""If no tick came through a partition for this long, but ticks came through others, another member reads the partition.
+"""
 
 _REASONS: Final = frozenset(next(label.values for label in metrics.DEAD.labels if label.name == "reason"))
 
 
 class Tally:
-    """Of one stage. group: its name. clock: the stage's. wall_ms: ms since 1970."""
+    """Counts the work of one stage. group: the name of the stage's group. clock: the stage's clock. wall_ms: ms since
+    1970.
+    """
 
     def __init__(self, meter: Meter, group: str, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
         self._meter = meter
         self._group = group
         self._clock = clock
         self._wall_ms = wall_ms
-        # From the beginning: the first of a kind is an increase, too.
+        # All begin with 0, so that the first of a kind is seen as an increase.
         for outcome in ("done", "parked", "dead"):
             meter.add(metrics.MESSAGES, 0, group, outcome)
         for reason in ("unavailable", "fault"):
@@ -62,7 +65,7 @@ class Tally:
         self._meter.add(metrics.DEAD, 1, self._group, reason if reason in _REASONS else "other")
 
     def ticked(self, ticks: Sequence[tuple[int, Tick]]) -> None:
-        """Everything before these ticks, each with its partition, is done."""
+        """Notes that everything before these ticks, each with its partition, is done."""
         now_s, now_ms = self._clock(), self._wall_ms()
         for partition, tick in ticks:
             key = partition, tick.source, tick.sources
@@ -85,7 +88,9 @@ class Tally:
         self._meter.forget(metrics.BEHIND, self._group, str(partition))
 
     def waits(self, messages: int, size: int, failing_since_s: Callable[[], Iterable[float]]) -> None:
-        """How much was polled and is not done. failing_since_s: when the first failed attempts of what failed began."""
+        """Notes how much was polled and is not done. failing_since_s: when the first failed attempts of waiting
+        messages began.
+        """
         now_s = self._clock()
         if now_s - self._told_s < TELL_EVERY_S:
             return
@@ -95,7 +100,7 @@ class Tally:
         self._meter.since(metrics.RETRYING, min(failing_since_s(), default=None), self._group)
 
     def closed(self) -> None:
-        """The stage has ended: how things are is unknown from now on."""
+        """Removes the gauges: the stage has ended, and how much waits is unknown from now on."""
         for gauge in (metrics.WAITING, metrics.WAITING_BYTES, metrics.RETRYING):
             self._meter.forget(gauge, self._group)
         for partition in list(self._heard_s):

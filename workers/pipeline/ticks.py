@@ -25,8 +25,8 @@ class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defau
 
 
 class KnownPartitions:
-    """The partitions that ticks come through. They only become more, so their number is asked for only if a tick says
-    that there are more than there were: a queue that is away would hold up its readers.
+    """The partitions that ticks come through. Their number only grows, so the queue is asked for it only if a tick says
+    that there are more than were known: otherwise a queue that is away would hold up its readers.
     """
 
     def __init__(self, queue: Queue, first: Topic[Any], second: Topic[Any] | None = None) -> None:
@@ -36,10 +36,10 @@ class KnownPartitions:
         self._known = [0] * len(self._topics)
 
     def had(self, tick: Tick) -> bool:
-        """Whether the tick came through a partition that exists. If it did not, it says nothing, and a reader must not
-        keep its numbers: a watermark that waits for partitions that never existed waits for ever.
+        """Whether the tick came through a partition that exists. If not, the tick says nothing, and a reader must not
+        keep its numbers: a watermark would wait for ever for partitions that never existed.
 
-        Raises QueueUnavailableError: how many there are cannot be asked.
+        Raises QueueUnavailableError: the queue cannot be asked how many there are.
         """
         if tick.source >= tick.sources:
             return False
@@ -53,8 +53,8 @@ class KnownPartitions:
 
 
 class Settled:
-    """The time that all ticks together say which one reader has met in all partitions of the first topic. Begin with a
-    new one after a gap.
+    """The settled time by all ticks that one reader has met, in all partitions of the first topic. After a gap the
+    reader must begin with a new object.
     """
 
     def __init__(self) -> None:
@@ -62,12 +62,12 @@ class Settled:
         self._sources = 0
 
     def note(self, tick: Tick) -> None:
-        """The reader has done all that precedes the tick in its partition."""
+        """Notes that the reader has done all that precedes the tick in its partition."""
         self._by_source[tick.source] = max(tick.settled_ms, self._by_source.get(tick.source, 0))
         self._sources = max(tick.sources, self._sources)
 
     def settled_ms(self) -> int | None:
-        """The reader has done everything that committed before this time, if it was published where the reader reads;
+        """A time such that the reader has done everything that committed before it and was published in what it reads;
         None until a tick has come through every partition.
         """
         if not self._by_source or len(self._by_source) < self._sources:

@@ -18,8 +18,8 @@ def in_lots(
     handle: Callable[Concatenate[Sequence[Body], More], Result],
     kind: Kind = "consumer",
 ) -> Callable[Concatenate[Sequence[Body], More], Result]:
-    """A handler, each call of which is a lot. contexts: those that bodies carry. If traces are off, the handler
-    itself.
+    """A handler whose every call is a lot of a trace. contexts: returns the contexts that bodies carry. If traces are
+    off, it is the handler itself.
     """
     if tracer is UNTRACED:
         return handle

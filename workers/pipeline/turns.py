@@ -1,8 +1,8 @@
-"""Turns: a message does not wait behind the many that another user has sent.
+"""Turns: a message does not wait behind the many messages of another user.
 
-The first messages of a sender are tried as they come. If one poll brings more of one sender, the others wait here, and
-so does what the same sender sends until all of these are tried. They are taken in small portions, senders in turn,
-between the polls.
+The first messages of a sender are tried as they come. If one poll brings more of one sender, the rest wait here. While
+they do, later messages of that sender wait too. Waiting messages are taken between the polls, in small portions,
+senders in turn.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -18,8 +18,8 @@ class Turns(Generic[Body]):
     """Messages that wait for their turn. Each sender's are taken in the order in which they came.
 
     sender: the sender of a message, as a number.
-    as_they_come: how many messages of one sender in one poll are tried as they come, 1 or more.
-    portion: how many messages are taken at once, 1 or more. What is polled meanwhile waits for them.
+    as_they_come: up to this many messages of one sender per poll are tried as they come, 1 or more.
+    portion: how many messages are taken at once, 1 or more. Messages that are polled meanwhile wait for them.
     """
 
     def __init__(self, sender: Callable[[Body], int], as_they_come: int, portion: int) -> None:
@@ -36,10 +36,10 @@ class Turns(Generic[Body]):
             yield from items
 
     def admit(self, items: Sequence[Item[Body]]) -> list[Item[Body]]:
-        """Returns which messages of a poll are to be tried now. The others wait."""
+        """Returns the messages of a poll that are to be tried now. The others wait."""
         senders = [self._sender(item.body) for item in items]
         if not self._waiting and max(Counter(senders).values(), default=0) <= self._as_they_come:
-            return list(items)  # the usual case, at a third of the time
+            return list(items)  # the usual case, in a third of the time
         now: list[Item[Body]] = []
         counts: Counter[int] = Counter()
         for item, sender in zip(items, senders, strict=True):
@@ -51,7 +51,9 @@ class Turns(Generic[Body]):
         return now
 
     def take(self) -> list[Item[Body]]:
-        """The next messages, a portion at most; the same number of each sender, as far as they have so many."""
+        """Removes and returns the next messages, a portion at most: the same number of each sender, if they have as
+        many.
+        """
         taken: list[Item[Body]] = []
         while self._waiting and len(taken) < self._portion:
             each = max(1, (self._portion - len(taken)) // len(self._waiting))

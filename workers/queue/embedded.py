@@ -1,13 +1,13 @@
 """The embedded queue and its dead letters: durable, in one SQLite file, with nothing to install.
 
 A publish call stores one batch for each partition that it touches, as Kafka does, so that a message costs little more
-than its bytes. Publishers and committers take turns, in one process and across processes; readers of any process run
-next to them. A kill -9 loses nothing that was acknowledged.
+than its bytes. Publishers and committers take turns, in one process and across processes; readers never wait for them.
+A kill -9 loses nothing that was acknowledged.
 
-Tasks are synced to the disk before a publish returns: what relays them then forgets them. So are parked deliveries,
-because a cluster knows of them. Deliveries and positions are not, each by itself: when the machine dies, the file loses
-the latest of both together, because it has one log, and what is lost comes again from the tasks before it. Syncing them
-made up most of the time of an expander.
+Tasks are synced to the disk before a publish returns, because the relay then forgets them. So are parked deliveries,
+because a cluster has noted them. Deliveries and positions are not synced each time. If the machine dies, the file loses
+the latest of both together, because it has one log, and what is lost is made again from the tasks before it. To sync
+them took most of an expander's time.
 """
 
 import contextlib
@@ -46,10 +46,10 @@ MAX_BATCH_BYTES = 1_000_000
 """The most bytes of messages in one batch."""
 
 RECHECK_S: Final = 0.05
-"""How soon a waiting poll sees what another process published; its own process wakes it at once."""
+"""How soon a waiting poll sees what another process published. A publish of its own process wakes it at once."""
 
 EXPIRE_BATCHES: Final = 64
-"""How many batches one transaction of `expire` drops: publishers get their turn in between."""
+"""The most batches that one transaction of `expire` drops: publishers get their turn in between."""
 
 _QUEUE_TABLES = (
     """CREATE TABLE partitions (
@@ -95,7 +95,7 @@ _LETTERS_TABLE = """CREATE TABLE IF NOT EXISTS dead_letters (
 
 _APPEND = "INSERT INTO batches (partition_id, base_offset, count, published_ms, body) VALUES (?, ?, ?, ?, ?)"
 
-# From the batch that holds an offset onwards. Rows are stepped through one by one: one body is in memory at a time.
+# The batches from the one that holds an offset. Rows are stepped through one by one: one body is in memory at a time.
 _BATCHES_FROM = """
     SELECT base_offset, body FROM batches
     WHERE partition_id = ?1
@@ -122,8 +122,8 @@ _RESET = """
     UPDATE positions SET next_offset = p.earliest_offset FROM partitions AS p
     WHERE consumer_group = ? AND p.topic = ? AND p.id = partition_id AND positions.next_offset < p.earliest_offset"""
 
-# Where a position is behind the first batch that was published at or after a time: the position, and that batch's first
-# offset. If the clock went back between two batches, the earlier one counts.
+# The partitions where a position is past the first batch that was published at or after a time: the position, and that
+# batch's first offset. If the clock went back between two batches, the earlier one counts.
 _REWOUND = """
     SELECT * FROM (
         SELECT p.id, g.next_offset AS position, (
@@ -146,11 +146,13 @@ _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class NoQueueError(QueueUnavailableError, MisconfiguredError):
-    """There is no file, or one in which no queue was made: it was lost, or its making was interrupted."""
+    """There is no file, or no queue in it: it was lost, or its creation was interrupted."""
 
 
 class _Shared:
-    """The state that a queue and its consumers share: the file, the live consumers, and the news of each publishing."""
+    """The state that a queue and its consumers share: the file, the live consumers, and the news of each publish
+    call.
+    """
 
     def __init__(self, file: SqliteFile, *, alone: bool) -> None:
         self.file = file
@@ -173,13 +175,13 @@ class _Shared:
             self._refuse_live(topic, group)
 
     def announce(self) -> None:
-        """Something was published, or the queue was closed: wakes the consumers that wait."""
+        """Wakes the consumers that wait: something was published, or the queue was closed."""
         with self._changed:
             self.publishes += 1
             self._changed.notify_all()
 
     def wait(self, publishes: int, timeout_s: float) -> bool:
-        """Returns when there is news since `publishes` was read, or when it is time to look again: whether to look."""
+        """Waits for news since `publishes` was read, or until it is time to look again; returns whether to look."""
         with self._changed:
             longest_s = timeout_s if self._alone else min(timeout_s, RECHECK_S)
             return self._changed.wait_for(lambda: self.publishes != publishes, longest_s) or not self._alone
@@ -190,16 +192,16 @@ class _Shared:
 
 
 class EmbeddedQueue:
-    """All topics in one file. Made once by `create`, opened any number of times, by any number of processes.
+    """All topics in one file. It is made once by `create`, and opened any number of times, by any number of processes.
 
-    One open queue has one live consumer of a group on a topic. Nothing keeps apart those of two processes: both read
-    everything, which is wasteful and harmless.
+    One open queue has one live consumer of a group on a topic. Nothing keeps the consumers of two processes apart: both
+    read everything, which is wasteful and harmless.
     """
 
     def __init__(
         self, file: SqliteFile, ids: Mapping[str, Sequence[int]], clock: Callable[[], int], *, alone: bool
     ) -> None:
-        """For `open`. `ids` are those of each topic's partitions, by its name, in their order."""
+        """For `open`. ids: the ids of each topic's partitions, in their order, by the topic's name."""
         self._file = file
         self._ids = ids
         self._clock = clock
@@ -208,11 +210,11 @@ class EmbeddedQueue:
 
     @classmethod
     def create(cls, path: Path, partitions: Mapping[Topic[object], int], first_offset: int = 0) -> None:
-        """Makes a queue at a path; one that is there already stays as it is. first_offset: that of the first message of
-        each partition, if another queue was there before.
+        """Makes a queue at a path; an existing one stays as it is. first_offset: the offset of the first message of
+        each partition; above 0 if another queue was there before.
 
         Raises:
-            QueueError: there is a queue with other numbers of partitions.
+            QueueError: there is already a queue with other numbers of partitions.
             QueueUnavailableError: the file cannot be written, or is something else.
         """
         check_partitions(partitions)
@@ -235,9 +237,9 @@ class EmbeddedQueue:
     def open(
         cls, path: Path, topics: Iterable[Topic[object]], clock: Callable[[], int], *, alone: bool = False
     ) -> "EmbeddedQueue":
-        """The queue at a path; `clock` gives ms since 1970. Topics that it lacks are added. alone: whether everything
-        that is in a hurry is published in this process. A poll hears of that at once, and of what others publish only
-        when it begins.
+        """Opens the queue at a path and adds topics that it lacks. clock: ms since 1970. alone: whether everything
+        urgent is published in this process. A waiting poll then hears at once of what this process publishes, and sees
+        what others publish only when it begins.
 
         Raises:
             NoQueueError: there is no file, or no queue in it.
@@ -265,7 +267,7 @@ class EmbeddedQueue:
         return len(self._ids[topic.name])
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
-        """The port's; all of a call goes to one partition, or nothing of it is stored."""
+        """The port's. All messages of a call go to one partition, or none is stored."""
         ids = self._ids[topic.name]
         if partition is not None:
             check_partition(topic.name, partition, len(ids))
@@ -394,8 +396,8 @@ class _Window(NamedTuple):
 
 
 class EmbeddedTail:
-    """Reads a topic from given positions. It holds at most one batch of each partition between polls. who: reads it,
-    for messages.
+    """Reads a topic from given positions. It holds at most one batch of each partition between polls. who: the name of
+    the reader in error messages.
     """
 
     def __init__(
@@ -420,7 +422,7 @@ class EmbeddedTail:
         self._closed = False
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        """The port's. One poll loads little more than two batches: it may return less than there is."""
+        """The port's. One poll loads little more than two batches, so it may return less than there is."""
         check_limit(limit)
         deadline = time.monotonic() + timeout_s
         while True:
@@ -445,11 +447,12 @@ class EmbeddedTail:
         return self._connection.execute(_ENDS, (self._topic,)).fetchall()
 
     def _take(self, limit: int) -> list[Message]:
-        """The messages that there are now; none is taken if it raises."""
+        """The messages that there are now. If it raises, none is taken."""
         positions = list(self._positions)
         try:
             with self._shared.file.unavailable():
-                # As a rule, in an idle home. Each statement gives the interpreter to other threads.
+                # Usually there is nothing in an idle home; fewer statements then, because each gives the interpreter to
+                # other threads.
                 if [end for _, end in self._ends()] == self._positions:
                     return []
                 with self._snapshot():
@@ -461,7 +464,7 @@ class EmbeddedTail:
 
     @contextlib.contextmanager
     def _snapshot(self) -> Iterator[None]:
-        """Nothing expires between two reads."""
+        """A read transaction: nothing expires between two reads."""
         self._connection.execute("BEGIN")
         try:
             yield
@@ -483,7 +486,7 @@ class EmbeddedTail:
             partition = (self._first + step) % count
             self._take_window(partition, room, taken)
             self._load(partition, ends[partition][1], room, taken)
-        # Another one is first the next time, so that none waits behind a busy one.
+        # The next poll begins with another partition, so that none waits behind a busy one.
         self._first = (self._first + 1) % count
         return taken
 
@@ -611,7 +614,7 @@ class EmbeddedDeadLetters:
 
 
 def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
-    """The dead letters at a path, made where they are missing: a file of their own, or that of a queue.
+    """Opens the dead letters at a path, and makes them if they are missing. The file is their own or a queue's.
 
     Raises:
         QueueUnavailableError: the file cannot be written, or is something else.
@@ -623,7 +626,7 @@ def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
     try:
         with file.read() as reader:
             there = _has_table(reader, "dead_letters")
-        if not there:  # who only looks waits for no writer
+        if not there:  # a caller that only reads waits for no writer
             with file.write(synced=True) as writer:
                 writer.execute(_LETTERS_TABLE)
     except BaseException:
@@ -678,16 +681,14 @@ def _add_partitions(connection: sqlite3.Connection, partitions: Mapping[str, int
 
 
 def _add_new_topics(connection: sqlite3.Connection, topics: Iterable[str]) -> None:
-    """A queue that was made before there were all these topics gets the new ones, with as many partitions as the topic
-    that has most.
-    """
+    """Adds topics to a queue that was made before they existed, with as many partitions as its largest topic."""
     ids = _stored_partitions(connection)
     if ids and (new := [topic for topic in topics if topic not in ids]):
         _add_partitions(connection, dict.fromkeys(new, max(map(len, ids.values()))))
 
 
 def _batches(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Cuts a publish call where a batch would pass MAX_BATCH_BYTES."""
+    """Divides the messages of a publish call into batches of MAX_BATCH_BYTES at most."""
     if sum(map(len, values)) <= MAX_BATCH_BYTES:
         yield values
         return

@@ -1,4 +1,4 @@
-"""A queue whose calls are counted: how long they took, and what became of those that failed."""
+"""A queue whose calls are counted: how long they took, and why they failed."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -27,7 +27,7 @@ class _Calls:
         self._clock = clock
 
     def begin(self, topic: Topic[object], *calls: str) -> None:
-        """From the beginning: the first failure of a kind is an increase, too."""
+        """Counts 0 failures of each kind, so that the first one is seen as an increase."""
         for call in calls:
             for reason in metrics.REASONS[call]:
                 self._meter.add(metrics.FAILURES, 0, topic.name, call, reason)
@@ -35,7 +35,9 @@ class _Calls:
     def call(
         self, topic: Topic[object], name: str, work: Callable[[], Result], counts: Callable[[Result], bool]
     ) -> Result:
-        """counts: whether the duration of a call with such a result says something of the queue."""
+        """Makes a call and counts it. counts: says of a result whether the duration of its call tells anything about
+        the queue.
+        """
         began_s = self._clock()
         try:
             result = work()
@@ -66,9 +68,11 @@ def _always(_: None) -> bool:
 
 
 class MeteredQueue:
-    """queue: whose calls are counted. topics: all that are published to. clock: monotonic seconds.
+    """A queue whose calls are counted. queue: makes the calls. topics: all topics that are published to. clock:
+    monotonic seconds.
 
-    Publishing, polling and committing are counted: what happens for each lot. Tails belong to no group and are not.
+    Publishing, polling and committing are counted: they happen for each lot. Tails belong to no group and are not
+    counted.
     """
 
     def __init__(self, queue: Queue, topics: Iterable[Topic[object]], meter: Meter, clock: Callable[[], float]) -> None:
@@ -128,7 +132,9 @@ class MeteredConsumer:
         self._calls = calls
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        """The port's. One that brings nothing has waited for as long as it may, which says nothing of the queue."""
+        """The port's. The duration of a poll that brings nothing is not counted: it is the time-out and tells nothing
+        about the queue.
+        """
         return self._calls.call(self._topic, "poll", lambda: self._consumer.poll(limit, timeout_s), bool)
 
     def commit(self, positions: Mapping[int, int]) -> None:

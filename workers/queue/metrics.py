@@ -13,7 +13,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
     "poll": ("unavailable", "lost"),
     "commit": ("unavailable",),
 }
-"""Each call that is counted, and why it may fail."""
+"""Each call that is counted, and the reasons for which it may fail."""
 
 _TOPIC: Final = Label("topic", of="the topics of the queue")
 _CALL: Final = Label("call", tuple(REASONS))

@@ -14,7 +14,7 @@ from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortEr
 MAX_MESSAGE_BYTES = 1_000_000
 """The largest message that a queue takes (Kafka's default limit)."""
 MAX_POLL_BYTES = 500_000
-"""The most bytes of messages that one poll returns: decoded, they take twenty times as much memory."""
+"""The most bytes of messages that one poll returns: decoded, messages take twenty times as much memory."""
 MAX_PARTITIONS = 1_024
 
 
@@ -26,10 +26,11 @@ Body_co = TypeVar("Body_co", covariant=True)
 class Topic(Generic[Body_co]):
     """One log of messages, declared by the product that it belongs to; a queue keeps nothing of it but its name.
 
-    durable: whether its messages survive the death of the machine. An adapter may lose the latest ones of a topic that
-        is not, but only together with the positions of the messages that they were made from.
-    decode: the bodies of a message, in order: each is something to do, and is done or given up by itself. One that
-        cannot be decoded is a `Malformed`; if none can, it raises MalformedError. Readers ask `bodies`.
+    durable: whether its messages survive the death of the machine. If not, an adapter may lose the latest messages, but
+        only together with the positions of the messages that they were made from.
+    decode: returns the bodies of a message, in order: each is something to do, and is done or given up by itself. A
+        body that cannot be decoded is a `Malformed`; if none can be, it raises MalformedError. Readers call `bodies`
+        instead.
     """
 
     name: str
@@ -37,7 +38,7 @@ class Topic(Generic[Body_co]):
     decode: Callable[[bytes], Sequence[Body_co]]
 
     def bodies(self, value: bytes) -> "Sequence[Body_co | Malformed]":
-        """The bodies of a message; of one that cannot be decoded at all, one that is malformed."""
+        """The bodies of a message. If the message cannot be decoded at all, it is one malformed body."""
         try:
             return self.decode(value)
         except MalformedError as error:
@@ -52,13 +53,13 @@ class Topic(Generic[Body_co]):
 
 
 def single(decode: Callable[[bytes], Body]) -> Callable[[bytes], tuple[Body]]:
-    """The decoder of a topic whose messages hold one body each, from what decodes that."""
+    """Makes the decoder of a topic whose messages hold one body each from the decoder of that body."""
     return lambda value: (decode(value),)
 
 
 class MalformedError(ValueError):
-    """Bytes that are no message that this version knows. `reason` is a stable word for the dead letters:
-    `oversized`, `not_json`, `unknown_version`, `malformed`.
+    """The bytes are no message that this version can read. `reason` is a stable word for the dead letters: `oversized`,
+    `not_json`, `unknown_version`, `malformed`.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -67,8 +68,8 @@ class MalformedError(ValueError):
 
 
 class Malformed(NamedTuple):
-    """A body that cannot be decoded. value: the message of it alone, for the dead letters. reason, detail: as of a
-    MalformedError.
+    """A body that cannot be decoded. value: a message of this body alone, for the dead letters. reason: the stable word
+    of a MalformedError. detail: its message.
     """
 
     value: bytes
@@ -89,11 +90,11 @@ class MessageRefusedError(QueueError, NeverError):
 
 
 class PositionLostError(QueueError):
-    """Messages that this group has not read are gone (retention dropped them). Never skip: stop, rebuild, then
-    `reset`. The message names topic, partition and group.
+    """Messages that this group has not read are gone (retention dropped them). Never skip: stop, rebuild, then `reset`.
+    The message names topic, partition and group.
 
-    From a tail: messages are gone that it has not read. It reads no more; what they told must be learned elsewhere,
-    after a new tail has begun.
+    Raised by a tail: messages that it has not read are gone, and it reads no more. What they said must be learned
+    elsewhere, after a new tail has begun.
     """
 
 
@@ -102,7 +103,7 @@ class UnsafeTopicsError(QueueUnavailableError, MisconfiguredError):
 
 
 class GroupBusyError(QueueError, NotNowError):
-    """Not now: another consumer of the group is live: an embedded queue allows one for each topic and group."""
+    """Not now: another consumer of the group is live. An embedded queue allows one for each topic and group."""
 
 
 class Message(NamedTuple):
@@ -117,11 +118,11 @@ class Consumer(Protocol):
     """One member of a consumer group on one topic. Used by one thread at a time.
 
     A new consumer starts each partition at the group's committed position. The first consumer of a group starts at the
-    earliest message and commits that position, so that messages which retention drops later are never skipped
-    unnoticed. Messages that were polled and not committed are delivered again to the next reader of the partition.
+    earliest message and commits that position, so that the group notices if retention drops messages before it reads
+    them. Messages that were polled and not committed are delivered again to the next reader of the partition.
 
     If a group has several members, each reads some of the partitions; which ones may change inside any call. A
-    partition that moves to another member starts there at the committed position, and again when it comes back:
+    partition that moves to another member starts there at the committed position, and so it does if it comes back:
     messages that this member has polled and not committed are done twice.
     """
 
@@ -143,8 +144,8 @@ class Consumer(Protocol):
 
         With a position the caller promises that every effect before it is durable. If the machine dies, the latest
         positions may be lost: the messages come again. A committed position never goes back: one at or below it changes
-        nothing. Partitions that are not named do not change. Nor do those that this member does not read now, without
-        an error: their messages come again to the member that reads them.
+        nothing. Partitions that are not named do not change. Those that this member does not read now do not change
+        either, and that is no error: their messages come again to the member that reads them.
 
         Raises:
             ValueError: the topic has no such partition, or the position is past its end; nothing was stored.
@@ -163,24 +164,24 @@ class Consumer(Protocol):
         ...
 
     def close(self) -> None:
-        """Commits nothing. Doing it twice is fine; any other use afterwards raises QueueError."""
+        """Leaves the group and commits nothing. Closing twice is fine; any other use afterwards raises QueueError."""
         ...
 
 
 class Tail(Protocol):
     """Reads a topic from its end, for no group. Used by one thread at a time.
 
-    It begins at the end of every partition as of the call of `Queue.tail`: what was published before that call it does
-    not return, and what is published after the call it does not miss. Partitions that are added later it reads from
-    their first message, once it has noticed them. It commits nothing, and keeps nothing from expiring. Any number of
-    tails may read a topic.
+    It begins at the end of every partition at the time of the call of `Queue.tail`: it returns nothing that was
+    published before that call, and misses nothing that is published after it. It reads partitions that are added later
+    from their first message, once it has noticed them. It commits nothing, and keeps nothing from expiring. Any number
+    of tails may read a topic.
     """
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         """The next messages; limit, order, bytes and waiting as for `Consumer.poll`.
 
         Raises:
-            PositionLostError: messages expired before this tail had read them; so does every later poll.
+            PositionLostError: messages expired before this tail had read them; every later poll raises it again.
             QueueUnavailableError: later; nothing was skipped.
         """
         ...
@@ -194,7 +195,7 @@ class Queue(Protocol):
     """All topics. Thread-safe."""
 
     def partitions(self, topic: Topic[object]) -> int:
-        """How many partitions a topic has now, numbered from 0. At least as many as were published to before the call;
+        """How many partitions a topic has now, numbered from 0. All that were published to before the call are counted;
         partitions may be added at any time, and are never removed.
 
         Raises:
@@ -205,9 +206,9 @@ class Queue(Protocol):
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """Appends messages to a topic; durable when it returns. An empty sequence does nothing.
 
-        Durable means that the messages survive the death of any process; of a durable topic, the death of the machine
-        as well. Without a partition the queue chooses one for each call or message. Messages of one call in one
-        partition keep their order.
+        Durable means that the messages survive the death of any process; those of a durable topic also survive the
+        death of the machine. If no partition is given, the queue chooses one for each call or message. Messages of one
+        call in one partition keep their order.
 
         Raises:
             ValueError: the topic has no such partition; nothing was stored.
@@ -234,7 +235,7 @@ class Queue(Protocol):
         ...
 
     def reset(self, topic: Topic[object], group: str) -> int:
-        """Moves a group to the earliest message that is kept, in each partition with a lost position (others do not
+        """Moves a group to the earliest message that is kept, in each partition whose position is lost (others do not
         move). Returns how many messages it skips: the caller has rebuilt their effects.
 
         Raises:
@@ -245,8 +246,8 @@ class Queue(Protocol):
 
     def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
         """Moves a group back to the first message that was published at or after a time, in each partition whose
-        position is later (others do not move). Returns how many messages come again. For effects that were lost after
-        they were committed. Messages that are no longer kept do not come again; an unknown group does not move.
+        position is later (others do not move). Returns how many messages come again. It is for effects that were lost
+        after they were committed. Messages that are no longer kept do not come again; an unknown group does not move.
 
         to_ms: ms since 1970, by the clock that publish times are stamped with.
 
@@ -257,8 +258,9 @@ class Queue(Protocol):
         ...
 
     def members(self, topic: Topic[object], group: str) -> int | None:
-        """How many consumers of the group are live, in any process. One whose process was killed or suspended counts
-        for some seconds more, one whose thread hangs for minutes. None: this queue does not know those of others.
+        """How many consumers of the group are live, in any process. A consumer whose process was killed or suspended
+        counts for some seconds more, and one whose thread hangs for minutes more. None: this queue does not know the
+        consumers of other processes.
 
         Raises:
             QueueUnavailableError: later.
@@ -292,8 +294,8 @@ class Queue(Protocol):
 
     def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
         """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns
-        how many messages come again. For effects that were lost after they were committed. If the message at a position
-        is gone, the group still moves there and its position is lost: its consumers raise PositionLostError.
+        how many messages come again. It is for effects that were lost after they were committed. If the message at a
+        position is gone, the group still moves there and its position is lost: its consumers raise PositionLostError.
 
         Raises:
             ValueError: the topic has no such partition; nothing was moved.
@@ -303,13 +305,14 @@ class Queue(Protocol):
         ...
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
-        """Drops messages that were published longer ago than `kept_ms`, from the front of each partition up to the
-        first that was not; returns how many. Kafka does this by itself, by its own settings.
+        """Drops messages that are older than `kept_ms`, from the front of each partition up to the first that is not;
+        returns how many. Kafka does this by itself, by its own settings.
 
-        Ages are by the queue's own clock, which dated the messages. A date ahead of it is wrong and counts as old.
+        Ages are by the queue's own clock, which dated the messages. A date in this clock's future is wrong and counts
+        as old.
 
         readers: the groups that read each topic. Messages that one of them has not committed stay, at any age; an
-            adapter may keep those that were published together with them. An unknown group keeps nothing.
+            adapter may also keep messages that were published together with these. An unknown group keeps nothing.
         """
         ...
 
@@ -359,15 +362,15 @@ class DeadLetters(Protocol):
         ...
 
 
-# What a group has left, by what any adapter says: safe while a consumer is live, in any process
+# What a group has left to read, for any adapter: safe while a consumer is live, in any process
 # --------------------------------------------------------------------------------------------------------------------
 
 
 def lags_of(queue: Queue, topic: Topic[object], group: str) -> dict[int, int]:
-    """How many messages of each partition a group has not committed yet. If it lost messages, those count too; where it
-    has no position, all that are kept count. Raises QueueUnavailableError.
+    """How many messages of each partition a group has not committed yet. Lost messages count too. If it has no position
+    in a partition, all messages that are kept count. Raises QueueUnavailableError.
     """
-    # Positions first: what is committed between the calls makes a lag too large, never too small.
+    # Positions are read first: a commit between the calls makes a lag too large, never too small.
     positions = queue.positions(topic, group)
     ends = queue.ends(topic)
     if len(positions) < len(ends):
@@ -376,31 +379,31 @@ def lags_of(queue: Queue, topic: Topic[object], group: str) -> dict[int, int]:
 
 
 def lag_of(queue: Queue, topic: Topic[object], group: str) -> int:
-    """The same over all partitions."""
+    """How many messages a group has not committed yet, over all partitions."""
     return sum(lags_of(queue, topic, group).values())
 
 
 def lost_of(queue: Queue, topic: Topic[object], group: str) -> int:
-    """How many messages are gone that a group has not read, over all partitions: if any, its consumers raise
-    PositionLostError. Raises QueueUnavailableError.
+    """How many messages are gone that a group has not read, over all partitions. If there are any, the group's
+    consumers raise PositionLostError. Raises QueueUnavailableError.
     """
-    # In this order: what is read, or comes, between the calls is never taken for gone.
+    # The order matters: messages that are read, or published, between the calls never count as gone.
     earliest = queue.earliest(topic)
     positions = queue.positions(topic, group)
     ends = queue.ends(topic)
     return sum(
-        # Behind the end: a broker lost what was there, or the topic was created again.
+        # If the position is past the end, a broker lost messages, or the topic was created again.
         max(0, earliest.get(partition, position) - position, position - ends[partition])
         for partition, position in positions.items()
     )
 
 
-# Rules of every adapter: what it refuses, in the same words, and how much one poll may return
+# Rules that all adapters share: what they refuse, in the same words, and how much one poll may return
 # --------------------------------------------------------------------------------------------------------------------
 
 
 def check_partitions(partitions: Mapping[Topic[object], int]) -> None:
-    """Raises ValueError unless there are topics, and each is given 1..MAX_PARTITIONS partitions."""
+    """Raises ValueError unless there are topics and each is given 1..MAX_PARTITIONS partitions."""
     if not partitions:
         raise ValueError("partitions: expected a number for each topic, got none")
     for topic, count in partitions.items():
@@ -409,13 +412,13 @@ def check_partitions(partitions: Mapping[Topic[object], int]) -> None:
 
 
 def check_partition(topic: str, partition: int, partitions: int) -> None:
-    """Raises ValueError where a topic has no such partition."""
+    """Raises ValueError if a topic has no such partition."""
     if not 0 <= partition < partitions:
         raise ValueError(f"partition of {topic}: expected 0 to {partitions - 1}, got {partition}")
 
 
 def check_position(topic: str, partition: int, position: int, end: int) -> None:
-    """Raises ValueError where a group would commit what was never published."""
+    """Raises ValueError if a group would commit messages that were never published."""
     if not 0 <= position <= end:
         raise ValueError(f"position of {topic}/{partition}: expected 0 to {end}, got {position}")
 
@@ -426,7 +429,7 @@ def check_limit(limit: int) -> None:
 
 
 def refuse_oversized(topic: str, values: Sequence[bytes]) -> None:
-    """Raises MessageRefusedError where a message is over MAX_MESSAGE_BYTES."""
+    """Raises MessageRefusedError if a message is over MAX_MESSAGE_BYTES."""
     largest = max(map(len, values), default=0)
     if largest > MAX_MESSAGE_BYTES:
         raise MessageRefusedError(f"{topic}: a message of {largest} bytes, at most {MAX_MESSAGE_BYTES} are taken")
@@ -442,11 +445,11 @@ class PollBudget:
 
     @property
     def is_full(self) -> bool:
-        """True once no message was let in, or none can be any more."""
+        """Whether no further message can be let in."""
         return self._messages <= 0
 
     def let_in(self, values: Iterable[bytes]) -> int:
-        """How many of the next messages, from the first on, this poll returns too."""
+        """Takes room for as many of the next messages as fit, from the first on; returns how many."""
         count = 0
         for value in values:
             if len(value) > self._bytes and not self._is_whole:

@@ -22,11 +22,11 @@ USE: Final = Use(
 
 
 class WrongQueueError(QueueUnavailableError, MisconfiguredError):
-    """A file is not of the embedded queue, or of another format of it."""
+    """The file is not the embedded queue's, or has another format."""
 
 
 def make_file(path: Path) -> SqliteFile:
-    """The file at a path, made if it is missing or empty.
+    """Opens the file at a path, and makes it if it is missing or empty.
 
     Raises QueueUnavailableError: it cannot be written, or is something else.
     """
@@ -35,7 +35,7 @@ def make_file(path: Path) -> SqliteFile:
 
 
 def open_file(path: Path) -> SqliteFile:
-    """The file at a path.
+    """Opens the file at a path.
 
     Raises QueueUnavailableError: it is missing, something else, or of another format.
     """
@@ -52,7 +52,7 @@ def open_file(path: Path) -> SqliteFile:
 
 
 def _claim(path: Path, connection: sqlite3.Connection) -> None:
-    """Marks an empty file as ours; raises if it is anything else."""
+    """Marks an empty file as ours; raises if it is something else."""
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if tables:
         _check_format(path, connection)

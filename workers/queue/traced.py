@@ -1,4 +1,4 @@
-"""Messages in traces, by OpenTelemetry's conventions for messaging; and dead letters that are traced."""
+"""What spans say about messages, by OpenTelemetry's conventions for messaging; and dead letters that are traced."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -28,7 +28,7 @@ def _of(operation: str, topic: Topic[object]) -> dict[str, Value]:
 
 
 class TracedDeadLetters:
-    """Dead letters, whose burial is a step in each trace that a message carries."""
+    """Dead letters that are traced: burying a message is a step in each trace that it carries."""
 
     def __init__(self, letters: DeadLetters, tracer: Tracer) -> None:
         self._letters = letters

@@ -1,6 +1,4 @@
-"""Faults of a home, found before anything is written: the facts that are looked at (`facts`), and their verdicts
-(`policy`).
-"""
+"""Finds faults of a home before anything is written: `facts` gathers facts, and `policy` judges them."""
 
 from workers.app.checks.facts import HomeFacts, gather
 from workers.app.checks.policy import CHECKS, Check, CheckFinding, findings

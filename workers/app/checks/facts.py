@@ -1,4 +1,4 @@
-"""Facts about a home and its machine, read and never written. The code that refuses to start is asked as well."""
+"""Gathers facts about a home and its machine. It only reads. It also runs the checks that refuse to start."""
 
 import os
 import resource
@@ -20,19 +20,20 @@ from workers.app import home, wiring
 from workers.queue.embedded import NoQueueError, stored_partitions
 
 _FILES_MAX: Final = 100_000
-"""How many files of a home are looked at."""
+"""The most files of a home that are looked at."""
 _LIBRARIES: Final = {
     "http": ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop"),
     "metrics": ("prometheus_client",),
     "traces": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
 }
-"""What extras bring that is loaded only once a process serves or sends. What a store needs is asked for by opening it.
+"""The libraries of extras that are loaded only when a process serves or sends. For stores, opening them shows what is
+missing.
 """
 
 
 @dataclass(frozen=True)
 class Located:
-    """Something of a home that is in a file or a directory. what: as `feed.toml` calls it."""
+    """A part of a home that is in a file or a directory. what: its name in `feed.toml`."""
 
     what: str
     path: Path
@@ -40,7 +41,7 @@ class Located:
 
 @dataclass(frozen=True)
 class HomeFile:
-    """A file or directory of a home. mode: the bits of its rights. usable: whether this user may read and write it."""
+    """A file or directory of a home. mode: its permission bits. usable: whether this user may read and write it."""
 
     path: Path
     mode: int
@@ -50,7 +51,7 @@ class HomeFile:
 
 @dataclass(frozen=True)
 class Room:
-    """A file system that a home is on. kind: as the kernel calls it; empty if that is unknown."""
+    """A file system that a home is on. kind: its type by the kernel; empty if that is unknown."""
 
     path: Path
     free_bytes: int
@@ -61,10 +62,11 @@ class Room:
 
 @dataclass(frozen=True)
 class HomeFacts:
-    """located: resolved, so that two names of one place are equal. failed: what a start-up path refuses, by its check.
-    partitions: of the topics of an embedded queue that is there. clocks_ms: the times of the shards. newest_ms: when
-    the youngest file of the home was written. off_ms: how far this machine's clock is ahead of the home's time, if that
-    is too far. open_files_max: None if there is no bound. missing: libraries, by extra.
+    """The facts. located: with resolved paths, so that two names of one place are equal. failed: the errors of start-up
+    paths, by check. partitions: the numbers of partitions of an embedded queue's topics, if the queue exists.
+    clocks_ms: the times of the shards. newest_ms: when the newest file of the home was written. off_ms: how far this
+    machine's clock is ahead of the home's time, if that is too far. open_files_max: None if there is no bound. missing:
+    libraries that are missing, by extra.
     """
 
     config: Config
@@ -84,7 +86,7 @@ class HomeFacts:
 
 
 def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
-    """Looks at everything. Writes nothing, and asks no server."""
+    """Gathers all facts. It writes nothing, and asks no server."""
     failed: dict[str, list[str]] = {}
 
     def attempt(check: str, start: Callable[[], None]) -> None:
@@ -130,7 +132,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
 
 
 def _located(config: Config) -> Iterator[Located]:
-    """Raises ConfigError for a url that cannot be."""
+    """The parts of a home that are in files. Raises ConfigError if a url is invalid."""
     for cluster in config.clusters:
         if cluster.in_files:
             yield Located(f"cluster {cluster.name}", config.path(cluster.url).resolve())
@@ -143,7 +145,7 @@ def _located(config: Config) -> Iterator[Located]:
 
 
 def _entries(config: Config, places: list[Path]) -> Iterator[HomeFile]:
-    """The home's own files and directories, and those of its places, which may be elsewhere."""
+    """The home's own files and directories, and those of `places`, which may be elsewhere."""
     seen: set[Path] = set()
     for root in (config.home, *places):
         for path in (root, *_beneath(root)):
@@ -155,7 +157,7 @@ def _entries(config: Config, places: list[Path]) -> Iterator[HomeFile]:
             try:
                 status = path.stat()
             except OSError:
-                continue  # it may have gone since it was listed; one that must be there is missed where it is opened
+                continue  # it may have gone since it was listed; if it is needed, opening it fails
             yield HomeFile(path, status.st_mode & 0o777, status.st_uid, os.access(path, os.R_OK | os.W_OK))
 
 
@@ -210,7 +212,7 @@ def _open_follows(config: Config, clocks_ms: list[int]) -> None:
 
 
 def _open_queue(config: Config) -> list[int]:
-    """The partitions of its topics."""
+    """Opens the queue; returns the numbers of partitions of its topics."""
     match config.queue_scheme:
         case "embedded":
             try:
@@ -226,7 +228,7 @@ def _open_queue(config: Config) -> list[int]:
 
 def _open_cluster(config: Config, name: str) -> None:
     if not config.cluster(name).in_files:
-        return  # its url was read already, and no server is asked
+        return  # its url was already read, and no server is asked
     with closing(feedstore_wiring.open_cluster(config, name, "read")) as cluster:
         cluster.opened()
 
@@ -234,7 +236,7 @@ def _open_cluster(config: Config, name: str) -> None:
 def _is_installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # what it is in is missing
+    except ModuleNotFoundError:  # the package that should contain it is missing
         return False
 
 

@@ -1,4 +1,4 @@
-"""The verdicts on a home: a list of checks, each a function of the facts. Nothing is read here."""
+"""Judges the facts of a home: a list of checks, each a function of the facts. Nothing is read here."""
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
@@ -10,18 +10,21 @@ from workers.app.checks.facts import HomeFacts
 from workers.app.wiring import other_partitions
 
 FREE_BYTES_MIN: Final = 256 << 20
-"""Less room than this on a disk is gone within minutes: compactions and logs alone need as much."""
+"""If a disk has less room than this, it is full within minutes: compactions and logs alone need as much."""
 FREE_FILES_MIN: Final = 1_000
 OWN_FILES: Final = 1_024
-"""How many files a worker's process may have open: RocksDB's, SQLite's and its sockets."""
+"""A worker's process may need to open this many files: RocksDB's, SQLite's and its sockets."""
 TICK_MS_MAX: Final = 10_000
-"""Readers call a cluster late that is 30 s behind; watermarks move with the ticks."""
+"""Ticks may be at most this far apart: watermarks move with them, and readers call a cluster late if it is 30 s behind.
+"""
 DELIVERY_AGE_MS_MIN: Final = 60_000
 _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 
 
 def machine_off(offset_ms: int) -> str:
-    """The fault of a machine whose clock is not the home's time, and how to end it. offset_ms: how far it is ahead."""
+    """The fault of a machine whose clock differs from the home's time, and how to mend it. offset_ms: how far it is
+    ahead.
+    """
     which = "ahead of" if offset_ms > 0 else "behind"
     return (
         f"this machine's clock is {abs(offset_ms) / 1_000:,.0f} s {which} the home's time, by which all processes of"
@@ -31,14 +34,14 @@ def machine_off(offset_ms: int) -> str:
 
 
 class CheckFinding(NamedTuple):
-    """A fault, and how to end it. check: the name of the check that found it."""
+    """A fault, and how to mend it. check: the name of the check that found it."""
 
     check: str
     message: str
 
 
 class Check(NamedTuple):
-    """look: says everything that is wrong. looked_at: what is said if nothing is."""
+    """A check. look: returns everything that is wrong. looked_at: what is said if nothing is wrong."""
 
     name: str
     look: Callable[[HomeFacts], Iterator[str]]
@@ -126,7 +129,7 @@ def _clock(facts: HomeFacts) -> Iterator[str]:
                 f"shard {shard} of the follow store is {(ms - facts.now_ms) / 1_000:,.0f} s ahead of this machine's"
                 " clock: set the clock, or, if it is right: feedctl clock set"
             )
-            return  # the files of that time are as far ahead
+            return  # files that were written at that time are as far ahead
     if facts.newest_ms > facts.now_ms + APART_MAX_MS:
         yield "this machine's clock is before the time at which files of the home were written: set the clock"
     elif facts.off_ms is not None:
@@ -194,4 +197,5 @@ CHECKS: Final = (
         ),
     ),
 )
-"""In the order in which they are told. The configuration itself is checked before all of them: by its loading."""
+"""The checks, in the order in which they are reported. The configuration itself is checked before them, when it is
+loaded."""

@@ -32,12 +32,14 @@ _LEAST_POLL_INTERVAL_MS, _MOST_POLL_INTERVAL_MS = 1_000, 86_400_000
 class KafkaAddress:
     """A Kafka cluster, as a client needs it.
 
-    servers: `host:port` of brokers to ask for all the others.
+    servers: `host:port` of some brokers, which are asked for all others.
     security: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL; certificates and host names are always checked.
-    mechanism, user, password: of SASL. ca: the authorities that sign brokers, where they are not the system's.
-    cert, key, key_password: of this client.
+    mechanism, user, password: SASL's. ca: a file of authorities that sign the brokers' certificates, if not the
+    system's.
+    cert, key, key_password: this client's certificate and its key.
     prefix: precedes the name of every topic and every group, so that several systems can share a cluster.
-    max_poll_interval_ms: a member of a group whose thread asks for nothing for longer loses its partitions to others.
+    max_poll_interval_ms: if a member's thread does not call the client for longer, its partitions move to other
+    members.
     """
 
     servers: tuple[str, ...]
@@ -87,7 +89,7 @@ class KafkaAddress:
             "kafka_client": WaitingClient,
             "proxy_url": f"{DIRECT}://",
             "security_protocol": self.security,
-            # A broker that is back is used within a second, not within half a minute.
+            # With this a broker that is back is used within a second, not within half a minute.
             "reconnect_backoff_max_ms": 1_000,
         }
         if self.security.startswith("SASL"):
@@ -165,5 +167,5 @@ def _one_of(name: str, value: str | None, known: tuple[str, ...]) -> None:
 
 
 def _without_secrets(url: str) -> str:
-    """A password may have been written in place of a user: it goes into no message."""
+    """The url without what precedes an `@`: that may be a password, which goes into no message."""
     return re.sub(r"//[^/]*@", "//...@", url)

@@ -1,8 +1,9 @@
 """One member of a Kafka consumer group.
 
 The client's own thread sends the heartbeats; whatever else the group asks for (joining, giving partitions up) happens
-inside `poll` and `keep_alive`. One of them must be called within the address' `max_poll_interval_ms`: a member whose
-thread hangs loses its partitions to the others, and one that is stopped loses them within SESSION_TIMEOUT_MS.
+inside `poll` and `keep_alive`. One of the two must be called within the address' `max_poll_interval_ms`: a member whose
+thread hangs for longer loses its partitions to the others. A member whose process is stopped loses them within
+SESSION_TIMEOUT_MS.
 
 Partitions move one by one (cooperative-sticky): those that stay are not read again from the committed position.
 """
@@ -29,13 +30,13 @@ from workers.queue.port import Message, PositionLostError, QueueError, check_lim
 _log = structlog.get_logger()
 
 SESSION_TIMEOUT_MS: Final = 10_000
-"""How long a member that is killed or stopped keeps its partitions from the others."""
+"""How long a member that is killed or stopped still keeps its partitions from the others."""
 HEARTBEAT_MS: Final = 3_000
 
 JOIN_S: Final = 5.0
-"""How long a call waits for the group to share out its partitions, whatever its own timeout."""
+"""How long a call waits for the group to assign its partitions, whatever the call's own timeout."""
 KEEP_ALIVE_S: Final = 0.5
-"""`keep_alive` does nothing if the client was asked this recently."""
+"""`keep_alive` does nothing if the client was called within this time."""
 
 
 class KafkaConsumer:
@@ -50,7 +51,7 @@ class KafkaConsumer:
         closed: Callable[[], bool],
     ) -> None:
         """For KafkaQueue. It joins the group with its first poll. partitions: how many the topic has now. closed:
-        whether the queue was.
+        whether the queue was closed.
         """
         self._place = f"{address}: {topic}"
         self._topic = topic
@@ -64,7 +65,7 @@ class KafkaConsumer:
         self._delivered: dict[int, int] = {}  # the position after the last message that a poll returned
         self._lost: dict[int, str] = {}
         self._asked_s = 0.0
-        # What has no committed position yet begins in `_begin`, and nothing else ever moves.
+        # A partition without a committed position begins in `_begin`; no other position ever moves.
         self._client = reading.client(
             address,
             group_id=address.group(topic, group),
@@ -75,7 +76,8 @@ class KafkaConsumer:
         )
         try:
             self._client.subscribe([self._name], listener=_Listener(self))
-            # A leader that does not know the topic yet gives no messages, and does not notice when it does.
+            # If the group's leader does not know the topic yet, it assigns no partitions, and later does not notice the
+            # topic.
             every = [TopicPartition(self._name, partition) for partition in range(partitions())]
             self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
         except BaseException:
@@ -83,8 +85,8 @@ class KafkaConsumer:
             raise
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls. It takes
-        up to JOIN_S longer where the group is sharing out its partitions.
+        """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls. It takes up
+        to JOIN_S longer while the group assigns its partitions.
         """
         check_limit(limit)
         deadline = time.monotonic() + timeout_s
@@ -106,8 +108,8 @@ class KafkaConsumer:
             self._ask(0, 0.0)
 
     def commit(self, positions: Mapping[int, int]) -> None:
-        """The port's. A position that cannot be stored because partitions are moving is stored by a later call of
-        any method, if its partition stays here.
+        """The port's. If a position cannot be stored because partitions are moving, a later call of any method stores
+        it, provided that its partition stays here.
         """
         self._refuse_closed()
         self._check(positions)
@@ -116,26 +118,26 @@ class KafkaConsumer:
             self._store()
 
     def held(self) -> frozenset[int]:
-        """The partitions that this member reads now; none before it has joined."""
+        """The partitions that this member reads now; none until it has joined."""
         return self._positions.held
 
     def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        # Leaving is a courtesy: a group that is not told finds out within SESSION_TIMEOUT_MS.
+        # Leaving is a courtesy: a group that is not told notices within SESSION_TIMEOUT_MS.
         with contextlib.suppress(QueueError), translated(self._place):
             self._client.close(autocommit=False, timeout_ms=CLOSE_S * 1_000)
 
     def gained(self, partitions: Iterable[int]) -> None:
-        """For the listener, inside a call of the client."""
+        """Adds partitions. The listener calls it, inside a call of the client."""
         partitions = sorted(partitions)
         self._forget(partitions)
         self._positions.gained(partitions)
         _log.info("partitions.gained", topic=self._topic, group=self._group, partitions=partitions)
 
     def gave_up(self, partitions: Iterable[int]) -> None:
-        """For the listener, inside a call of the client."""
+        """Removes partitions. The listener calls it, inside a call of the client."""
         partitions = sorted(partitions)
         self._forget(partitions)
         self._positions.gave_up(partitions)
@@ -148,8 +150,8 @@ class KafkaConsumer:
             self._lost.pop(partition, None)
 
     def _ask(self, limit: int, wait_s: float) -> None:
-        """Lets the client work, and takes the messages that it has fetched. limit: how many messages of one partition
-        may wait here before no more of it are asked for.
+        """Lets the client work, and takes the messages that it has fetched. limit: if this many messages of a partition
+        wait here, no more of that partition are fetched.
         """
         self._asked_s = time.monotonic()
         with translated(self._place):
@@ -171,10 +173,10 @@ class KafkaConsumer:
         reading.take_in(fetched, self._ahead)
 
     def _fetch(self, wait_s: float) -> Mapping[TopicPartition, list[Any]]:
-        """One poll of the client; while the group shares out its partitions, as many as it takes.
+        """Polls the client once; while the group assigns its partitions, as often as that takes.
 
-        The client drops what a join has brought when the join ends between two polls, and joins again: polls that do
-        not wait would continue like this for ever, and every join disturbs the whole group.
+        If a join ends between two polls, the client drops its result and joins again. Polls that do not wait could
+        repeat this for ever, and every join disturbs the whole group.
         """
         deadline = time.monotonic() + JOIN_S
         while True:
@@ -183,16 +185,16 @@ class KafkaConsumer:
             )
             state = self._client.group_metadata().state
             if state == MemberState.REBALANCING:
-                # A leader that joined because partitions were added does not join again by itself (seen in
-                # kafka-python 3.0.12): it would read what it had, send no heartbeats, and be expelled unawares. While a
-                # join is under way this changes nothing.
+                # A leader that joined because partitions were added does not join again by itself (seen in kafka-python
+                # 3.0.12): it would read what it had, send no heartbeats, and be evicted without noticing. While a join
+                # is under way this call changes nothing.
                 self._client._coordinator.request_rejoin()  # noqa: SLF001 - the client has no other way to ask for it
             if fetched or state == MemberState.STABLE or time.monotonic() > deadline or self._queue_closed():
                 return fetched
             wait_s = SLICE_S
 
     def _begin(self, places: Iterable[TopicPartition]) -> None:
-        """The group was never there: it begins at the earliest message, and it is stored that it does."""
+        """Begins partitions in which the group has no position: at the earliest message, and stores that position."""
         places = list(places)
         for place, earliest in self._client.beginning_offsets(places, timeout_ms=REQUEST_S * 1_000).items():
             self._client.seek(place, earliest)
@@ -204,7 +206,7 @@ class KafkaConsumer:
         self._lost[place.partition] = reading.lost(self._client, place, self._topic, self._group, position)
 
     def _check(self, positions: Mapping[int, int]) -> None:
-        """Raises ValueError for positions that cannot have been reached."""
+        """Raises ValueError for positions that this member cannot have reached."""
         beyond = []
         for partition, position in positions.items():
             if partition not in self._delivered:
@@ -218,10 +220,10 @@ class KafkaConsumer:
                 check_position(self._topic, place.partition, positions[place.partition], ends[place])
 
     def _store(self) -> None:
-        """Stores what is owed, where the group lets this member."""
+        """Stores the positions that are still to be stored, if the group permits it now."""
         if self._client.group_metadata().state != MemberState.STABLE:
-            # Nothing can be stored before a join has ended. It waits for the other members, and brokers answer the
-            # requests of a connection in their order: to ask for positions now would wait as long.
+            # Nothing can be stored before a join has ended, and a join waits for the other members. Brokers answer the
+            # requests of a connection in order, so that asking for positions now would wait as long.
             return
         try:
             for partition in self._positions.unknown():
@@ -247,13 +249,15 @@ class KafkaConsumer:
 
 
 class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
-    """Tells a consumer what it holds. Called by the client's thread while `poll` waits for it; it must not block."""
+    """Tells a consumer which partitions it holds. The client's thread calls it while `poll` waits; it must not
+    block.
+    """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer
 
     def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-        # Eager protocols name the partitions that stay as well; this one names the new ones.
+        # Eager protocols also name the partitions that stay; this one names only the new ones.
         self._consumer.gained(place.partition for place in assigned)
 
     def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:

@@ -1,12 +1,12 @@
 """Dead letters in a topic of their own, `feed.dead`: one partition, kept for ever.
 
 A letter is a record: its value is the message, its headers say the rest, its key names what was buried, and its id is
-its offset + 1. To drop a letter is to append a record of the same key without a value. What precedes the first
-letter that is left is deleted; between letters, dropped ones keep their space.
+its offset + 1. A letter is dropped by appending a record of the same key without a value. All records before the first
+remaining letter are deleted; dropped letters between remaining ones keep their space.
 
-Every process keeps the ids in memory and reads on from where it was before each call. Two processes that bury the same
+Every process keeps the ids in memory and reads the new records before each call. Two processes that bury the same
 message at the same moment may store it twice; the first one counts, in every process. It is made for thousands of
-letters, not for millions: somebody shall read them.
+letters, not for millions: people have to read them.
 """
 
 import contextlib
@@ -30,7 +30,7 @@ _log = structlog.get_logger()
 
 DEAD: Final = "feed.dead"
 MAX_RECORD_BYTES: Final = 1_200_000
-"""The largest record of the topic: a message of MAX_MESSAGE_BYTES and what is said about it."""
+"""The largest record of the topic: a message of MAX_MESSAGE_BYTES and its headers."""
 MAX_DETAIL_CHARS: Final = 20_000
 """Longer details lose their middle."""
 
@@ -45,14 +45,14 @@ class KafkaDeadLetters:
         self._client = client
         self._sender = sender
         self._lock = threading.Lock()
-        self._next = 0  # the first offset that was not read yet
-        self._keys: dict[int, bytes] = {}  # of the letters that are there, by id, ascending
+        self._next = 0  # the first offset that was not read
+        self._keys: dict[int, bytes] = {}  # of the remaining letters, by id, ascending
         self._ids: dict[bytes, int] = {}
         self._closed = False
 
     @classmethod
     def open(cls, address: KafkaAddress) -> "KafkaDeadLetters":
-        """The dead letters at an address.
+        """Opens the dead letters at an address.
 
         Raises:
             QueueUnavailableError: no broker answers, or the topic is missing.
@@ -122,7 +122,7 @@ class KafkaDeadLetters:
         return True
 
     def close(self) -> None:
-        """Doing it twice is fine; any other use afterwards raises QueueError."""
+        """Closing twice is fine; any other use afterwards raises QueueError."""
         with self._lock:
             if self._closed:
                 return
@@ -136,7 +136,7 @@ class KafkaDeadLetters:
 
     @contextlib.contextmanager
     def _calling(self) -> Iterator[None]:
-        """One call at a time, begun with a look at what is new."""
+        """Admits one call at a time, and reads what is new before it."""
         with self._lock, translated(f"{self._address}: {DEAD}"):
             if self._closed:
                 raise QueueError(f"{self._address}: dead letters were used after they were closed")
@@ -154,15 +154,15 @@ class KafkaDeadLetters:
             raise
 
     def _reopen_sender(self) -> None:
-        """The next call has a new producer: one that has failed may refuse everything after it."""
+        """Gives the next call a new producer: one that has failed may refuse everything afterwards."""
         failed = self._sender
-        # It knows the brokers' version, so that it asks no broker now: that would fail too.
+        # The new one is told the brokers' version, so that it asks no broker now: that would fail too.
         self._sender = producer(self._address, MAX_RECORD_BYTES, failed.config["api_version"])
         with contextlib.suppress(KafkaError):
             failed.close(timeout=1)
 
     def _catch_up(self) -> None:
-        """Reads what was buried and dropped since the last call, here and elsewhere."""
+        """Reads what was buried and dropped since the last call, by this process and others."""
         begin = self._client.beginning_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
         end = self._client.end_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
         for letter_id in [letter_id for letter_id in self._keys if letter_id <= begin]:
@@ -191,7 +191,9 @@ class KafkaDeadLetters:
                     yield record
 
     def _delete_before(self, offset: int) -> None:
-        """Frees the space of the letters before the first that is left. Without the permission nothing is lost."""
+        """Frees the space of the records before the first remaining letter. If that is not permitted, nothing is
+        lost.
+        """
         try:
             admin = connect(self._address)
             try:

@@ -1,4 +1,4 @@
-"""The errors of kafka-python, by what the caller of the port should do."""
+"""Turns the errors of kafka-python into the port's, which say what the caller should do."""
 
 import contextlib
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ REBALANCED = (
     RebalanceInProgressError,
     UnknownMemberIdError,
 )
-"""A commit that comes too late or too early: the group is rebalancing. Nothing is lost by it: what
-was not committed comes again, to this member or to another.
+"""A commit came too late or too early, because the group is rebalancing. Nothing is lost: what was not committed comes
+again, to this member or to another.
 """
 
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
@@ -33,10 +33,10 @@ _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 
 @contextlib.contextmanager
 def translated(place: str) -> Iterator[None]:
-    """Turns what kafka-python and the network raise into the port's own errors; the port's own pass through.
+    """Turns errors of kafka-python and of the network into the port's; the port's own errors pass through.
 
-    Wrong credentials and missing permissions are "not now" too: they end when somebody grants them, and a worker that
-    waits meanwhile loses nothing.
+    Wrong credentials and missing permissions are "not now" too: an operator can mend them, and a worker that waits
+    meanwhile loses nothing.
     """
     try:
         yield
@@ -51,7 +51,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def describe(error: Exception) -> str:
-    """An error in one line; kafka-python's often have a name and nothing else."""
+    """An error in one line. Errors of kafka-python often have a name and nothing else."""
     text = " ".join(str(error).split())
     name = type(error).__name__
     return text if name in text else f"{name}: {text}" if text else name

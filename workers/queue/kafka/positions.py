@@ -1,4 +1,4 @@
-"""The partitions of a member of a group, and the positions that it still has to store; without a network."""
+"""The partitions that a member of a group holds, and the positions that it still has to store. It uses no network."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 class Positions:
     """The positions that a caller has promised, until the group has them.
 
-    Only those of partitions that this member holds are stored: another member may have gone on from an earlier one,
-    and what this one has done comes again there. No stored position ever goes back: of a partition that is new
-    here, the stored one must be learned before anything is stored.
+    Only positions of partitions that this member holds are stored: if another member holds a partition now, it may have
+    begun at an earlier position, and repeats what this one did. No stored position ever goes back: if a partition is
+    new here, its stored position must be learned before anything is stored.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,9 @@ class Positions:
         return frozenset(self._stored)
 
     def gained(self, partitions: Iterable[int]) -> None:
-        """This member holds them from now on. Of one that went away and came back, nothing is known any more."""
+        """Notes that this member holds partitions from now on. If one went away and came back, what was known of it is
+        forgotten.
+        """
         for partition in partitions:
             self._stored[partition] = None
             self._owed.pop(partition, None)
@@ -31,7 +33,9 @@ class Positions:
             self._owed.pop(partition, None)
 
     def owe(self, positions: Mapping[int, int]) -> None:
-        """Everything before these positions is done. Those of partitions that are not held are dropped."""
+        """Notes that everything before these positions is done. Positions of partitions that are not held are
+        dropped.
+        """
         for partition, position in positions.items():
             if partition in self._stored:
                 self._owed[partition] = max(position, self._owed.get(partition, 0))
@@ -41,7 +45,7 @@ class Positions:
         return [partition for partition in self._owed if self._stored[partition] is None]
 
     def learned(self, partition: int, stored: int | None) -> None:
-        """The position that the group has stored; None if there is none yet."""
+        """Notes the position that the group has stored for a partition; None if there is none yet."""
         if partition in self._stored:
             self._stored[partition] = -1 if stored is None else stored
 
@@ -55,7 +59,7 @@ class Positions:
         return due
 
     def stored(self, positions: Mapping[int, int]) -> None:
-        """These are stored. What was given up meanwhile does not matter here any more."""
+        """Notes that these positions are stored. Partitions that were given up meanwhile are passed over."""
         for partition, position in positions.items():
             if partition in self._stored:
                 self._stored[partition] = position

@@ -29,7 +29,9 @@ class PrefetchBuffer:
         return len(self._waiting.get(partition, ()))
 
     def take(self, limit: int) -> list[Message]:
-        """The messages of one poll; another partition is first the next time, so that none waits behind a busy one."""
+        """Removes and returns the messages of one poll. The next poll begins with another partition, so that none waits
+        behind a busy one.
+        """
         taken: list[Message] = []
         room = PollBudget(limit)
         for _ in range(len(self._turns)):

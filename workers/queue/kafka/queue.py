@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 REQUEST_MS: Final = 10_000
 DELIVERY_MS: Final = 20_000
-"""How long a message is tried before `publish` gives up."""
+"""How long `publish` tries a message before it gives up."""
 BATCH_BYTES: Final = 131_072
-"""A publish call goes to one partition after the other, about this much to each: large batches are cheap ones."""
+"""A publish call fills one partition after the other, with about this much each: large batches are cheap."""
 
 RETRY_S: Final = 0.1
 
 _DEAD: Final = "Dead"
-"""The state of a group that the brokers do not know."""
+"""The brokers' word for the state of an unknown group."""
 _LIVE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
 
 
@@ -56,21 +56,21 @@ class KafkaQueue:
     def __init__(
         self, address: KafkaAddress, admin: kafka.KafkaAdminClient, partitions: Mapping[Topic[object], int]
     ) -> None:
-        """For `open`. partitions: how many of each topic are known to be there."""
+        """For `open`. partitions: how many partitions each topic is known to have."""
         self._address = address
         self._admin = admin
         self._partitions = dict(partitions)
         self._turns = itertools.count()
         self._lock = threading.Lock()
         self._producer: kafka.KafkaProducer | None = None
-        self._calls: Counter[kafka.KafkaProducer] = Counter()  # how many are made with each producer
+        self._calls: Counter[kafka.KafkaProducer] = Counter()  # how many calls use each producer now
         self._not_closed: list[kafka.KafkaProducer] = []
         self._version: object = None
         self._closed = False
 
     @classmethod
     def open(cls, address: KafkaAddress, topics: Iterable[Topic[object]]) -> "KafkaQueue":
-        """The queue at an address, with these topics.
+        """Opens the queue at an address, with these topics.
 
         Raises:
             QueueUnavailableError: no broker answers, or a topic is missing.
@@ -85,14 +85,14 @@ class KafkaQueue:
         return cls(address, admin, partitions)
 
     def partitions(self, topic: Topic[object]) -> int:
-        """The port's: the brokers are asked. A broker hears of a new partition a few milliseconds after another one;
-        what has been seen once here is never forgotten.
+        """The port's: it asks the brokers. One broker may hear of a new partition a few milliseconds after another, so
+        a number that was seen once here never becomes smaller.
         """
         with self._calling(topic):
             return self._seen(topic, _count(self._address, self._admin, topic))
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
-        """The port's: every message is acknowledged by all in-sync replicas when it returns."""
+        """The port's: when it returns, all in-sync replicas have acknowledged every message."""
         self._refuse_closed()
         if partition is not None and not 0 <= partition < self._partitions[topic]:
             check_partition(topic.name, partition, self.partitions(topic))
@@ -104,7 +104,7 @@ class KafkaQueue:
             count = len(producer.partitions_for(name))
             self._seen(topic, count)
             if partition is not None and partition >= count:
-                # The next one that is opened asks the brokers.
+                # The next producer that is opened asks the brokers for their version.
                 raise QueueUnavailableError(f"the producer has not heard of partition {partition} yet")
             targets = self._targets(values, count) if partition is None else itertools.repeat(partition)
             sent = [
@@ -145,7 +145,7 @@ class KafkaQueue:
             positions = {place: there for place, there in self._committed(topic, group).items() if there is not None}
             at = dict.fromkeys(positions, OffsetTimestamp(to_ms))
             found = _patiently(lambda: self._admin.list_partition_offsets(at)) if at else {}
-            # A partition in which nothing is that young has no such offset.
+            # If no message of a partition is that young, there is no such offset.
             back = {
                 place: found[place].offset
                 for place, position in positions.items()
@@ -192,12 +192,12 @@ class KafkaQueue:
         return sum(position - to for position, to in back.values())
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:  # noqa: ARG002 - the port's
-        """Nothing: the brokers drop what is past the topic's retention."""
+        """Does nothing: the brokers drop messages that are past the topic's retention."""
         self._refuse_closed()
         return 0
 
     def close(self) -> None:
-        """Consumers raise QueueError from now on; each still closes itself."""
+        """Closes the queue: its consumers raise QueueError from now on, and must still be closed."""
         with self._lock:
             if self._closed:
                 return
@@ -220,7 +220,7 @@ class KafkaQueue:
             raise QueueError(f"{self._address}: used after it was closed")
 
     def _targets(self, values: Sequence[bytes], count: int) -> Iterator[int]:
-        """The partition of each message of a call, of `count`."""
+        """The partition of each message of a call. count: how many partitions there are."""
         target = next(self._turns) % count
         room = BATCH_BYTES
         for value in values:
@@ -231,15 +231,15 @@ class KafkaQueue:
             yield target
 
     def _seen(self, topic: Topic[object], count: int) -> int:
-        """Notes that a topic has so many partitions at least; returns how many that is."""
+        """Notes that a topic has at least `count` partitions; returns the most that were ever seen."""
         with self._lock:
             self._partitions[topic] = max(count, self._partitions[topic])
             return self._partitions[topic]
 
     @contextlib.contextmanager
     def _producing(self) -> Iterator[kafka.KafkaProducer]:
-        """The producer, which no other thread closes meanwhile. The next call opens a new one after an error: one that
-        has failed may refuse everything after it.
+        """The producer, which no other thread closes meanwhile. After an error the next call opens a new one: a
+        producer that has failed may refuse everything afterwards.
         """
         with self._lock:
             producer = self._open_producer()
@@ -252,18 +252,18 @@ class KafkaQueue:
             self._leave(producer, failed=failed)
 
     def _open_producer(self) -> kafka.KafkaProducer:
-        """With the lock held."""
+        """The current producer, opened if there is none. The caller holds the lock."""
         self._refuse_closed()
         if self._producer is None:
             with translated(str(self._address)):
                 self._producer = producer(self._address, api_version=self._version)
-            # A client that knows the brokers' version asks no broker when it is made: in an outage that would fail,
-            # again and again, and leave a thread behind each time.
+            # The next producer is told the brokers' version. Otherwise it asks a broker when it is made: in an outage
+            # that fails again and again, and leaves a thread behind each time.
             self._version = self._producer.config["api_version"]
         return self._producer
 
     def _leave(self, producer: kafka.KafkaProducer, *, failed: bool) -> None:
-        """Ends a call. The last one that leaves a producer that has failed closes it."""
+        """Ends a call. The last call that leaves a failed producer closes it."""
         with self._lock:
             self._calls[producer] -= 1
             if failed and self._producer is producer:
@@ -276,7 +276,7 @@ class KafkaQueue:
         for one in unused:
             try:
                 one.close(timeout=1)
-            except KafkaError:  # it still tries what a call has given up; a later one closes it
+            except KafkaError:  # it still tries a message that a call gave up; a later call closes it
                 with self._lock:
                     self._not_closed.append(one)
 
@@ -290,14 +290,16 @@ class KafkaQueue:
         return {place: at.offset for place, at in found.items()}
 
     def _committed(self, topic: Topic[object], group: str) -> dict[TopicPartition, int | None]:
-        """The group's position in each partition; None if it never was."""
+        """The group's position in each partition; None if it never had one."""
         places = self._places(topic)
         named = self._address.group(topic.name, group)
         found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
         return {place: found[place].offset if place in found and found[place].offset >= 0 else None for place in places}
 
     def _where_lost(self, topic: Topic[object], group: str) -> dict[TopicPartition, tuple[int, int, int]]:
-        """Position, earliest offset and end of each partition where the position points at nothing."""
+        """The position, earliest offset and end of each partition in which there is no message at the position any
+        more.
+        """
         positions = self._committed(topic, group)
         earliest = self._offsets(topic, OffsetSpec.EARLIEST)
         ends = self._offsets(topic, OffsetSpec.LATEST)
@@ -308,8 +310,9 @@ class KafkaQueue:
         }
 
     def _register(self, topic: Topic[object], group: str) -> None:
-        """Stores the earliest position wherever the group was never there, so that what retention takes from it is
-        noticed. Live members of the group do the same for themselves when they are given a partition.
+        """Stores the earliest position in partitions where the group has none, so that the group notices if retention
+        drops messages before it reads them. Live members of the group do this themselves when they are given a
+        partition.
         """
         new = [place for place, position in self._committed(topic, group).items() if position is None]
         if new:
@@ -317,7 +320,7 @@ class KafkaQueue:
             self._alter(topic, group, {place: OffsetAndMetadata(earliest[place]) for place in new})
 
     def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Stores positions of a group that has no live member; False if it has."""
+        """Stores positions of a group that has no live member; False if it has one."""
         named = self._address.group(topic.name, group)
 
         def alter() -> bool:
@@ -348,10 +351,10 @@ class KafkaQueue:
         return self._of_group(describe)
 
     def _of_group(self, call: Callable[[], T]) -> T:
-        """What a call about a group returns; as of `_patiently`.
+        """Makes a call about a group, again and again while brokers ask for patience; returns its result.
 
-        The client remembers which broker knows a group, and asks that one for ever, even if it is away or another one
-        has taken the group over (kafka-python 3.0.12). Here it looks again after a failure.
+        The client remembers which broker knows a group and asks that broker for ever, even if it is away or another one
+        has taken the group over (kafka-python 3.0.12). After a failure it is made to forget that here.
         """
 
         def looking_again() -> T:
@@ -368,7 +371,7 @@ class KafkaQueue:
 
 
 def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
-    """A client for what is neither publishing nor reading; its caller closes it. Thread-safe.
+    """Opens a client for everything but publishing and reading; the caller closes it. Thread-safe.
 
     Raises:
         QueueUnavailableError: no broker answers.
@@ -382,12 +385,14 @@ def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
 def producer(
     address: KafkaAddress, max_request_size: int = 1_048_576, api_version: object = None
 ) -> kafka.KafkaProducer:
-    """An idempotent producer; raises what kafka-python raises. api_version: the brokers', where it is known."""
+    """Opens an idempotent producer; raises the errors of kafka-python. api_version: the brokers' version, if it is
+    known.
+    """
     return kafka.KafkaProducer(
         enable_idempotence=True,
         acks="all",
         batch_size=BATCH_BYTES,
-        # `publish` flushes when it has handed over all of a call: until then batches may fill.
+        # `publish` flushes when it has handed over all messages of a call: until then batches may fill.
         linger_ms=1_000,
         max_request_size=max_request_size,
         api_version=api_version,
@@ -402,7 +407,7 @@ def producer(
 
 
 def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
-    """How many partitions a topic has. Raises QueueUnavailableError if there is none."""
+    """How many partitions a topic has. Raises QueueUnavailableError if there is no such topic."""
     name = address.named(topic.name)
     (found,) = admin.describe_topics([name])
     if found["error_code"]:
@@ -414,7 +419,9 @@ def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[ob
 
 
 def _patiently(call: Callable[[], T]) -> T:
-    """Brokers that have just started, or have just taken over a group, ask their clients to come back."""
+    """Repeats a call for a while: brokers that have just started, or have just taken over a group, ask clients to come
+    back.
+    """
     deadline = time.monotonic() + REQUEST_MS / 1_000
     while True:
         try:
@@ -426,5 +433,5 @@ def _patiently(call: Callable[[], T]) -> T:
 
 
 def _passed_over(position: int, earliest: int, end: int) -> int:
-    """How many messages are gone for a position that points at nothing."""
+    """How many messages are gone, given a position at which there is no message any more."""
     return earliest - position if position < earliest else position - end

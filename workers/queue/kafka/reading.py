@@ -1,4 +1,4 @@
-"""Reading a topic with kafka-python's consumer, as a member of a group or not."""
+"""Reading a topic with kafka-python's consumer, in a group or without one."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -11,21 +11,21 @@ from workers.queue.kafka.prefetch import PrefetchBuffer
 from workers.queue.port import Message
 
 METADATA_MS: Final = 10_000
-"""How soon a reader notices partitions that were added. No watermark moves before a group has."""
+"""How soon a reader notices partitions that were added. Until its group has noticed them, no watermark moves."""
 
 MAX_AHEAD_BYTES: Final = 1_000_000
-"""Beyond this many bytes of messages that wait here, nothing more is asked for."""
+"""While this many bytes of messages wait here, no more are fetched."""
 FETCH_BYTES: Final = 1_048_576
 PARTITION_FETCH_BYTES: Final = 1_048_576
 
 MAX_RECORDS: Final = 1_000_000_000
 """The client hands over whatever has arrived (FETCH_BYTES from each broker at most). It must never keep a part of a
-fetch: a partition that is paused then is sometimes not read again after it was resumed (seen in kafka-python 3.0.12).
+fetch: if a partition is paused then, it is sometimes not read again after it is resumed (seen in kafka-python 3.0.12).
 """
 
 SLICE_S: Final = 0.25
-"""How soon a waiting poll notices that its queue was closed. Messages end the wait at once; each look at the client
-costs a few hand-overs between threads, which an idle worker would pay ten times a second for nothing.
+"""How soon a waiting poll notices that its queue was closed. Messages end the wait at once. It is not shorter because
+each look at the client costs a few hand-overs between threads, which an idle worker would pay for nothing.
 """
 REQUEST_S: Final = 10.0
 """How long one call for positions or offsets may take before it counts as unavailable."""
@@ -33,10 +33,12 @@ CLOSE_S: Final = 5.0
 
 
 def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
-    """A client that never moves a position by itself; raises what kafka-python raises. options: more of them."""
+    """Opens a client that never moves a position by itself; raises the errors of kafka-python. options: further options
+    of the client.
+    """
     return kafka.KafkaConsumer(
         enable_auto_commit=False,
-        # A position that is gone must never be replaced by another one unseen (rule 8).
+        # If the messages at a position are gone, the client must not silently choose another position (rule 8).
         auto_offset_reset="none",
         allow_auto_create_topics=False,
         metadata_max_age_ms=METADATA_MS,
@@ -50,8 +52,8 @@ def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
 
 
 def choose(client: kafka.KafkaConsumer, ahead: PrefetchBuffer, limit: int) -> None:
-    """Pauses the partitions of which enough is here: otherwise they would block the others. limit: of messages of one
-    partition that may wait here before no more of it are asked for.
+    """Pauses the partitions of which enough messages wait here, because they would block the others; resumes the rest.
+    limit: a partition of which this many messages wait here is paused.
     """
     full = ahead.size >= MAX_AHEAD_BYTES
     paused = client.paused()
@@ -64,13 +66,15 @@ def choose(client: kafka.KafkaConsumer, ahead: PrefetchBuffer, limit: int) -> No
 
 
 def take_in(fetched: Mapping[TopicPartition, list[Any]], ahead: PrefetchBuffer) -> None:
-    """Adds what the client has fetched."""
+    """Adds the messages that the client has fetched."""
     for place, records in fetched.items():
         ahead.add(place.partition, [Message(place.partition, record.offset, record.value or b"") for record in records])
 
 
 def lost(client: kafka.KafkaConsumer, place: TopicPartition, topic: str, who: str, position: int) -> str:
-    """The message about a position that points at nothing. who: its reader. Raises the errors of kafka-python."""
+    """The error message about a position at which there is no message any more. who: the reader that has this position.
+    Raises the errors of kafka-python.
+    """
     earliest = client.beginning_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
     end = client.end_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
     if position < earliest:

@@ -1,5 +1,5 @@
-"""kafka-python's clients while a broker does not answer: they wait, instead of asking again and again, and they
-close what they had opened.
+"""Clients of kafka-python that wait while a broker does not answer, instead of asking again and again, and that close
+what they had opened.
 """
 
 import socket
@@ -17,17 +17,16 @@ DIRECT: Final = "direct"
 
 
 class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no types
-    """A client that says in milliseconds when a broker is worth asking, and to which one that is being connected to is
-    not.
+    """A client that says in milliseconds when a broker may be asked, and makes callers wait while it still connects.
 
-    The library's own says it in seconds, and its producer takes them for milliseconds; and that a broker which is being
-    connected to may be asked at once. While a broker is away, and for long where its host is gone, a producer with
-    something to send and a consumer whose heartbeat is due then ask without a pause: a whole processor for each worker,
-    just when something is wrong (https://github.com/dpkp/kafka-python/issues/1907; seen in 3.0.12). A connection that
-    is made ends the wait: nothing is sent later for it.
+    The library's own client says it in seconds, which its producer reads as milliseconds; and it says that a broker may
+    be asked at once while the connection is still being made. While a broker is away (long, if its host is gone), a
+    producer with something to send and a consumer whose heartbeat is due then ask without a pause. That takes a whole
+    processor for each worker, just when something is wrong (https://github.com/dpkp/kafka-python/issues/1907; seen in
+    3.0.12). A connection that is made ends the wait, so nothing is sent later because of it.
 
-    A client that is closed closes its sockets. The library's own leaves the socket of a connection on which something
-    was still to be written, such as a heartbeat, to the garbage collector (seen in 3.0.12).
+    When it is closed, it closes its sockets. If something was still to be written on a connection, such as a heartbeat,
+    the library's own client leaves that socket to the garbage collector (seen in 3.0.12).
     """
 
     def __init__(self, **options: Any) -> None:
@@ -42,7 +41,7 @@ class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no
             self._manager.close_sockets()
 
     def connection_delay(self, node_id: object) -> float:
-        """Milliseconds; 0 if the broker is connected, or was not tried."""
+        """The wait in milliseconds; 0 if the broker is connected, or was not tried."""
         delay_ms: float = super().connection_delay(node_id) * 1_000
         connection = self._manager._conns.get(node_id)  # noqa: SLF001 - as the class does that is extended here
         is_connecting = connection is not None and not connection.connected
@@ -50,15 +49,15 @@ class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
-    """The connections of a client. It knows the sockets of all of them."""
+    """The connections of a client, with the sockets of all of them."""
 
     def __init__(self, net: NetworkSelector, **options: Any) -> None:
         super().__init__(net, **options)
         self._transports: WeakSet[KafkaTCPTransport] = WeakSet()
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
-        """Called while a client is made. If no broker answers then, no caller gets the client to close it: its thread
-        would run for as long as this process does (seen in 3.0.12).
+        """Finds the brokers, while a client is made. If none answers, it closes everything: no caller gets the client
+        to close it, and its thread would run as long as this process does (seen in 3.0.12).
         """
         try:
             super().bootstrap(timeout_ms, refresh)
@@ -69,7 +68,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             raise
 
     def close_sockets(self) -> None:
-        """After the client's loop has ended: nothing is written any more."""
+        """Closes all sockets. The client's loop must have ended: nothing is written any more."""
         for transport in self._transports:
             if transport._sock is not None:  # noqa: SLF001 - it has no way to be closed but through the loop
                 transport._sock.close()  # noqa: SLF001
@@ -81,10 +80,11 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
 
 
 class DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """How `direct://`, given as a client's proxy, connects: without one. An attempt that fails closes its socket.
+    """Connects without a proxy, for clients whose proxy is given as `direct://`. An attempt that fails closes its
+    socket.
 
-    The library's own attempts leave theirs to the garbage collector, which comes rarely to a worker
-    (workers.app.memory_tuning): a file descriptor for each time that a broker refuses a connection (seen in 3.0.12).
+    The library's own attempts leave their sockets to the garbage collector, which rarely runs in a worker
+    (workers.app.memory_tuning): that costs a file descriptor each time a broker refuses a connection (seen in 3.0.12).
     """
 
     SCHEMES: ClassVar = (DIRECT,)

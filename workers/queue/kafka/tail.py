@@ -1,4 +1,4 @@
-"""A reader of a topic from its end, outside of every group: it assigns the partitions to itself."""
+"""A reader of a topic from its end. It belongs to no group and assigns the partitions to itself."""
 
 import contextlib
 import time
@@ -19,7 +19,7 @@ class KafkaTail:
     """Reads every partition of a topic."""
 
     def __init__(self, address: KafkaAddress, topic: str, partitions: int, closed: Callable[[], bool]) -> None:
-        """For KafkaQueue. partitions: how many the topic has now. closed: whether the queue was."""
+        """For KafkaQueue. partitions: how many the topic has now. closed: whether the queue was closed."""
         self._place = f"{address}: {topic}"
         self._topic = topic
         self._name = address.named(topic)
@@ -58,7 +58,7 @@ class KafkaTail:
             self._client.close(autocommit=False, timeout_ms=reading.CLOSE_S * 1_000)
 
     def _begin(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Reads these partitions, too, each from an offset. The others are read on from where they are."""
+        """Adds partitions, each to be read from an offset. The others are read further from where they are."""
         self._client.assign([*self._client.assignment(), *offsets])
         for place, offset in offsets.items():
             self._client.seek(place, offset)
@@ -80,8 +80,8 @@ class KafkaTail:
         reading.take_in(fetched, self._ahead)
 
     def _begin_added(self) -> None:
-        """Reads new partitions, too, from their first offset: what has expired of them meanwhile is lost. The client's
-        metadata are never older than METADATA_MS, and looking at them asks no broker.
+        """Adds new partitions, to be read from their first offset: if messages of them have expired by now, they are
+        lost. The client's metadata are never older than METADATA_MS, and looking at them asks no broker.
         """
         there = self._client.partitions_for_topic(self._name)
         if len(there) > len(self._client.assignment()):

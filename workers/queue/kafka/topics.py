@@ -1,7 +1,8 @@
-"""The topics of a Kafka queue: made by `apply`, held against their definition by `differences`.
+"""The topics of a Kafka queue: `apply` makes them, and `differences` compares them with their definition.
 
-Nothing here deletes anything, and partitions are never taken away. Retention is held against rule 8: what a group has
-not read in time must still be there when its age is counted, so the topics keep longer than `action_age`.
+Nothing here deletes anything, and partitions are never taken away. Retention must satisfy rule 8: a message that a
+group has not read in time must still exist when its age is counted, so the topics keep messages longer than
+`action_age`.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,23 +23,26 @@ RETENTION_FACTOR: Final = 2
 """The topics keep messages this many times as long as an action may be under way: time to bring back what is down."""
 
 OFFSETS_RETENTION_MIN: Final = 90 * 24 * 60
-"""The least that brokers should remember the positions of a group whose members are all gone. A group that is forgotten
-counts as a new one: it starts at the earliest message, whatever it has missed (rule 8).
+"""Brokers should remember the positions of a group whose members are all gone for at least this long. A forgotten group
+counts as new: it starts at the earliest message, whatever it has missed (rule 8).
 """
 
 IN_SYNC_MIN: Final = 2
-"""How many brokers must have a message before it is acknowledged, where a topic has several replicas. With one, a
-message that only its leader has is lost with the leader's disk. One broker alone can promise no more than itself."""
+"""If a topic has several replicas, this many brokers must have a message before it is acknowledged. With 1, a message
+could be acknowledged that only the leader has, and be lost with the leader's disk. A single broker can promise no more.
+"""
 
 _RECORD_OVERHEAD_BYTES = 48_576
 _FOREVER = -1
 _BROKER: Final = "broker "
-"""How a broker's name begins; no topic's has a space."""
+"""The beginning of a broker's name in a difference; no topic's name has a space."""
 
 
 @dataclass(frozen=True)
 class TopicDefinition:
-    """A topic as it must be. config: by the names that Kafka gives them; retention_ms_min: -1 for ever."""
+    """A topic as it must be. config: settings by Kafka's names. retention_ms_min: the least time that messages are
+    kept; -1: for ever.
+    """
 
     name: str
     partitions: int
@@ -48,9 +52,9 @@ class TopicDefinition:
 
 
 class TopicDifference(NamedTuple):
-    """A fault of a topic. what: `missing`, `partitions`, `replication` or the name of a setting.
-    fixable: `apply` does it; the rest is for the operator of the brokers. is_unsafe: with it, messages that were
-        acknowledged could be lost, or be gone before a group has read them.
+    """How a topic differs from its definition. what: `missing`, `partitions`, `replication` or a setting's name.
+    fixable: whether `apply` mends it; if not, the operator of the brokers must. is_unsafe: whether acknowledged
+        messages could be lost, or be gone before a group has read them.
     """
 
     topic: str
@@ -62,7 +66,7 @@ class TopicDifference(NamedTuple):
 
     @property
     def is_broker(self) -> bool:
-        """Whether it is a broker's setting, and no topic's."""
+        """Whether it is a setting of a broker, not of a topic."""
         return self.topic.startswith(_BROKER)
 
     def __str__(self) -> str:
@@ -73,7 +77,7 @@ class TopicDifference(NamedTuple):
 def definitions(
     address: KafkaAddress, topics: Iterable[Topic[object]], *, partitions: int, replication: int, action_age_ms: int
 ) -> list[TopicDefinition]:
-    """The topics as they must be. Raises ValueError for numbers that make no sense."""
+    """The topics as they must be. Raises ValueError if a number is below 1."""
     for name, value in (("partitions", partitions), ("replication", replication), ("action_age_ms", action_age_ms)):
         if value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
@@ -105,9 +109,9 @@ def definitions(
 
 
 def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
-    """Everything that is not as it must be; empty if workers may start.
+    """Every way in which topics and brokers differ from what they must be; empty if workers may start.
 
-    A retention that is longer than asked for is none: only one that rule 8 forbids.
+    A retention counts as a difference only if rule 8 forbids it: a longer one does not.
 
     Raises:
         QueueUnavailableError: no broker answers, or it refuses.
@@ -121,7 +125,7 @@ def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[To
 
 
 def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
-    """Refuses topics on which what was acknowledged could be lost.
+    """Raises if acknowledged messages could be lost on these topics.
 
     Raises:
         UnsafeTopicsError: the message names each setting that is unsafe.
@@ -134,7 +138,7 @@ def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
 
 
 def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
-    """Makes missing topics, adds partitions, changes settings; returns the differences that only an operator can end.
+    """Makes missing topics, adds partitions, changes settings; returns the differences that only an operator can mend.
 
     Raises:
         QueueUnavailableError: later; some may have been done. Doing it again is fine.
@@ -151,7 +155,7 @@ def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDif
                     _change(admin, topic, [difference for difference in found if difference.topic == topic.name])
     finally:
         admin.close()
-    # A broker may hear of what was changed a moment later.
+    # Fixable ones are left out: a broker may hear of a change a moment later.
     return [each for each in differences(address, wanted) if not each.fixable]
 
 
@@ -168,7 +172,7 @@ def _create(admin: kafka.KafkaAdminClient, topic: TopicDefinition) -> None:
             wait_for_metadata=True,
         )
     except TopicAlreadyExistsError:
-        return  # somebody else made it just now
+        return  # another process made it just now
 
 
 def _change(admin: kafka.KafkaAdminClient, topic: TopicDefinition, found: list[TopicDifference]) -> None:
@@ -205,7 +209,7 @@ def _compare(
     topic: TopicDefinition, partitions: list[Mapping[str, Any]], found: Mapping[str, str]
 ) -> Iterator[TopicDifference]:
     if len(partitions) != topic.partitions:
-        # More of them cannot be taken away; the definition must say what is there.
+        # Partitions cannot be taken away: if there are more, the definition must change.
         fixable = len(partitions) < topic.partitions
         yield TopicDifference(topic.name, "partitions", str(topic.partitions), str(len(partitions)), fixable)
     replication = min(len(partition["replica_nodes"]) for partition in partitions)
@@ -235,7 +239,7 @@ _UNSAFE: Final = frozenset(
 
 
 def _is_safe(name: str, value: str, topic: TopicDefinition) -> bool:
-    """Whether a setting loses nothing, though it is another one than wanted."""
+    """Whether a setting is safe although it differs from the definition."""
     return name == "min.insync.replicas" and value.isdecimal() and int(value) >= min(IN_SYNC_MIN, topic.replication)
 
 
