@@ -305,7 +305,8 @@ def test_rule_10_a_look_finds_every_hold_that_keeps_the_watermark_back(data: st.
     writers = [Progress(store), Progress(store)]
     holds: set[Hold] = set()  # without those that have passed
     noted: set[Hold] = set()
-    parked: set[int] = set()
+    notes: dict[int, int] = {}  # what is parked, by its number: what was lifted stays lifted
+    numbers = itertools.count(1)
     settled = 1_000_000
     advance(writers[0], settled)
     ahead, back = st.sampled_from([0, 1, 500, 70_000, 150_000]), st.sampled_from([0, 1, 700, 90_000, 200_000, 700_000])
@@ -320,23 +321,22 @@ def test_rule_10_a_look_finds_every_hold_that_keeps_the_watermark_back(data: st.
                 holds.add(each)
                 noted.add(each)
             case "park":
-                since = settled - data.draw(back)
-                writer.park([(since, since)])
-                parked.add(since)
-            case "lift" if parked:
-                since = data.draw(st.sampled_from(sorted(parked)))
-                writer.lift([(since, since)], settled)
-                parked.remove(since)
+                number = next(numbers)
+                notes[number] = settled - data.draw(back)
+                writer.park([(notes[number], number)])
+            case "lift" if notes:
+                number = data.draw(st.sampled_from(sorted(notes)))
+                writer.lift([(notes.pop(number), number)], settled)
             case "lift" | "advance":
                 settled += data.draw(ahead)
                 advance(writer, settled)
-                holds &= standing(holds, parked, settled)  # what has passed is dropped
+                holds &= standing(holds, {*notes.values()}, settled)  # what has passed is dropped
+        parked = {*notes.values()}
         expected = min([settled, *parked, *(each.since for each in standing(holds, parked, settled))])
         # One that has just passed may count once more, for what is parked that is older.
         at_least = min([settled, *parked, *(each.since for each in standing(noted, parked, settled))])
         assert at_least <= (Progress(store).watermark() or 0) <= expected
-    for since in sorted(parked):
-        writers[0].lift([(since, since)], settled)
+    writers[0].lift([(since, number) for number, since in notes.items()], settled)
     advance(writers[1], settled + 200_000)
     assert Progress(store).watermark() == settled + 200_000
 
