@@ -56,7 +56,8 @@ def _remove_left() -> None:
     removed = 0
     with suppress(OSError), os.scandir(tempfile.gettempdir()) as entries:
         for entry in entries:
-            if entry.name.startswith(PREFIX) and (held := _lock(Path(entry.path))) is not None:
+            is_ours = entry.name.startswith(PREFIX) and entry.stat(follow_symlinks=False).st_uid == os.geteuid()
+            if is_ours and (held := _lock(Path(entry.path))) is not None:
                 _remove(Path(entry.path), held)
                 removed += 1
                 if removed == LEFT_MAX:
@@ -64,14 +65,14 @@ def _remove_left() -> None:
 
 
 def _lock(path: Path) -> int | None:
-    """Locks a directory of this user until the descriptor is closed. None if another holds it, or it is not one."""
+    """Locks a directory until the descriptor is closed. None if another holds it, or it is not one."""
     try:
         held = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
     with suppress(OSError):
         fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.fstat(held).st_uid == os.geteuid() and _is_at(path, held):
+        if _is_at(path, held):
             return held
     os.close(held)
     return None
