@@ -252,16 +252,10 @@ class Progress:
         closed_ms = 0
         while left:
             noted = [(min(since, until), max(until, closed_ms)) for since, until in left]
-            self._store.apply(
-                [
-                    mutation
-                    for since, until in noted
-                    for mutation in (
-                        Put([(self._row(_BOUNDS), 1)], [_of_day(kind, _day(until))]),
-                        Put([(self._row(kind, _day(until)), until)], [_HOLD.pack(until, since)]),
-                    )
-                ]
-            )
+            days = {_day(until) for _, until in noted}
+            puts = [Put([(self._row(_BOUNDS), 1)], [_of_day(kind, day) for day in sorted(days)])]
+            puts += [Put([(self._row(kind, _day(until)), until)], [_HOLD.pack(until, since)]) for since, until in noted]
+            self._store.apply(puts)
             closed_ms = self._bounds().closed_ms
             left = [(since, until) for since, until in noted if until < closed_ms]
 

@@ -232,21 +232,22 @@ class Writer:
         for message in late:
             for action in message.recorded() if isinstance(message, Pack) else [message.action]:
                 newest[action] = max(min(message.read_ms, late_before_ms - 1), newest.get(action, 0))
-        noted = self._progress.sent_back_after({_identity(action): ms for action, ms in newest.items()})
-        back = [action for action in newest if _identity(action) not in noted]
+        by_identity = {_identity(action): action for action in newest}
+        noted = self._progress.sent_back_after({each: newest[action] for each, action in by_identity.items()})
+        back = {each: action for each, action in by_identity.items() if each not in noted}
         if not back:
             return
         # Each retry sends back again, so nothing is sent back while it cannot be noted.
         self._progress.refuse_unwritable()
         onward = self._tracer.onward()
-        tasks = [Task(action, self._cluster, late_before_ms, onward.get(action)) for action in back]
+        tasks = [Task(action, self._cluster, late_before_ms, onward.get(action)) for action in back.values()]
         self._queue.publish(ACTIONS, [encode_action(task) for task in tasks])
         # Any tick later than this time follows the tasks that were just published.
         until_ms = self._follows.now()
         # One hold for all: they end together.
-        self._progress.hold([(min(action.committed_ms for action in back), until_ms)])
+        self._progress.hold([(min(action.committed_ms for action in back.values()), until_ms)])
         # Noted last: from now on only the hold keeps the watermark back for the late deliveries, which are dropped.
-        self._progress.note_sent_back(map(_identity, back), late_before_ms)
+        self._progress.note_sent_back(back, late_before_ms)
         self._meter.add(metrics.SENT_BACK, len(back), self._cluster)
 
 
