@@ -81,6 +81,7 @@ def reindex(config: Config) -> Reindexed:
         for name, progress in clusters.items():
             # Until everything is relayed again, no tick is later than now. The hold is noted before the notes on parked
             # deliveries are removed: their actions are among those that are relayed again.
+            # A cluster that has no watermark yet is not one that is being rebuilt.
             progress.hold([(marks[name] or wiring.REBUILDING_MS + 1, now_ms)])
             progress.lift_all(now_ms)
         # Clusters note offsets, and treat messages with smaller offsets as applied (0032).
