@@ -1,19 +1,22 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
-Thirteen kinds of rows, named by their first byte:
+Fourteen kinds of rows, named by their first byte:
 - ticks: one cell for each pair of a partition of the topic that is written to the cluster and a partition of the topic
   that ticks start in. Its timestamp is the latest settled time that has come through this pair.
-- put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`. A note of
-  what is parked (since, id) does so until it is lifted. These notes are in a row of their own, ordered by `since`. What
-  is parked may become a hold, so a look reads it first, and then sees at least one of the two.
+- put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`.
+- parked: a note keeps the watermark at or below a time until a partition of a topic is applied up to an offset. Then
+  everything has landed that committed in the ten seconds from that time and was parked there before that offset. What
+  is parked may become a hold, so a look reads these notes first, and then sees at least one of the two.
 - refills: the holds of unfollows that wait for the refills that they asked for. They work as above, but are kept apart:
   they come in a stream, each before the previous one has ended, and must not prolong each other.
 - fanouts: the holds of fanouts that are done in ranges of followers, each for the ranges that were published at once.
   They are kept apart for the same reason.
-- bounds: two times, and which rows of holds there are. All holds that end before the first time have passed; no hold
-  that is still to be noted ends before the second. A hold is in the row of its kind and of the day on which it ends. A
-  hold that has passed stays there, and is removed with the whole row once no look reads that row: HBase walks over
-  every removed column for days, but not over columns that are there and sort before what is read.
+- bounds: three times, and which rows of holds and of what is parked there are. All holds that end before the first time
+  have passed; no hold that is still to be noted ends before the second. A hold is in the row of its kind and of the day
+  on which it ends. All that was parked and committed before the third time has landed. A note on it is in the row of
+  the ten minutes in which it committed, or, if these are over by the third time, in the row of that time. What has
+  passed or landed stays there, and is removed with the whole row once no look reads that row: HBase walks over every
+  removed column for days, but not over columns that are there and sort before what is read.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
 - sent back: which actions were sent back to the expander because their deliveries came too late, each with a time. A
   delivery that was read from the follow store before that time need not be sent back any more.
@@ -41,12 +44,14 @@ PROGRESS = "progress"
 _ROW = struct.Struct(">cQ").pack
 _TICK = struct.Struct(">IIII")
 _HOLD = struct.Struct(">QQ")
-_PART = struct.Struct(">QII")
+_PART = _WAITS = struct.Struct(">QII")
 _SENT_BACK = struct.Struct(">QQ")
-_TICKS, _PUT_OFF, _REFILLS, _FANOUTS, _MADE, _BOUNDS = b"t", b"h", b"r", b"d", b"m", b"b"
+_TICKS, _PUT_OFF, _REFILLS, _FANOUTS, _PARKED, _MADE, _BOUNDS = b"t", b"h", b"r", b"d", b"k", b"m", b"b"
 """The first bytes of rows that are replaced by new ones if times must go back (`_TIMES`)."""
 _HOLDS = (_PUT_OFF, _REFILLS, _FANOUTS)
 """The first bytes of rows of holds, in the order of `_Held`."""
+_NAMED = (*_HOLDS, _PARKED)
+"""The first bytes of rows that the row of bounds names. They never get another order, because clusters keep it."""
 _TIMES = _ROW(b"e", 0)
 _NAME = _ROW(b"n", 0)
 _NAME_BYTES = 16
@@ -57,18 +62,25 @@ _WITNESS = _ROW(b"c", 0)
 _FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
 """The ranges of rows with notes that are dropped after a while. Their columns begin with the time of the note."""
 _DAY_MS = 86_400_000
-_DAYS = 2**32
-"""The number of a row is its day, from 1, times this, plus the number of the times in use. The row of day 0 has what is
-parked, and the holds that earlier versions noted.
+_PARKED_MS = 600_000
+"""The time of one row of what is parked. A look reads the first row with something that has not landed as a whole."""
+_SLOT_MS = 10_000
+"""What is parked has one note for each partition and this time: so many notes there are in an outage of any length, and
+so much a watermark may be too low in it."""
+_NUMBERS = 2**32
+"""The number in a row's key is its day from 1, or its ten minutes, times this, plus the number of the times in use. The
+row of day 0 has what earlier versions noted: holds, and what they parked.
 """
-_DAY_MAX = 10**6
-_PASSED, _CLOSED = (0, 0), (0, 1)
-"""The columns of the two times in the row of bounds: before the first all holds have passed, before the second no hold
-ends that is still to be noted. Each row of holds has a column there as well: the number of its kind, from 1, and its
-day.
+_NUMBER_MAX = 2**31
+_PASSED, _CLOSED, _LANDED = (0, 0), (0, 1), (0, 2)
+"""The columns of the three times in the row of bounds: before the first all holds have passed, before the second no
+hold ends that is still to be noted, before the third all has landed that was parked. Each row that is named has a
+column there as well: the number of its kind, from 1, and its day or its ten minutes.
 """
-_PARKED = 2**63
-"""A parked note has `_PARKED + since` where a hold has its `until`: no tick ever passes it."""
+_EACH = 2**63
+"""Earlier versions noted each message that they parked, in the row of what is put off, with `_EACH + since` where a
+hold has its `until`: no tick ever passes it. Such a note has the id of its message, and is lifted when that has landed.
+"""
 _READ_AT_ONCE = 1_000
 
 
@@ -102,18 +114,24 @@ def settled_through(ticks: Sequence[Cell]) -> int | None:
 
 
 class _Bounds(NamedTuple):
-    """All holds that end before `passed_ms` have passed; no hold that ends before `closed_ms` is noted any more. days:
-    the rows of holds that there are, by kind and day.
+    """All holds that end before `passed_ms` have passed; no hold that ends before `closed_ms` is noted any more. All
+    that was parked and committed before `landed_ms` has landed. rows: those that are named, by kind and number.
     """
 
     passed_ms: int
     closed_ms: int
-    days: Sequence[tuple[bytes, int]]
+    landed_ms: int
+    rows: Sequence[tuple[bytes, int]]
+
+    def are_read(self, kind: bytes) -> list[int]:
+        """The numbers of those rows of a kind that a look reads, in order."""
+        first = _ten_minutes(self.landed_ms) if kind == _PARKED else _day(self.passed_ms)
+        return [number for of, number in self.rows if of == kind and number >= first]
 
 
 class _Held(NamedTuple):
-    """The columns of holds that may not have passed, by kind. `put_off` also has the notes of what is parked, at least
-    the first.
+    """The columns of holds that may not have passed, by kind. `put_off` also has what is parked, as holds that no tick
+    passes, at least the first.
     """
 
     put_off: list[bytes]
@@ -151,7 +169,7 @@ def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
 def _times(column: bytes) -> tuple[int, int]:
     """The (until, since) of a hold, or of what is parked: its `until` is later than any tick."""
     until, since = _HOLD.unpack(column)
-    return until, since if until < _PARKED else until - _PARKED
+    return until, since if until < _EACH else until - _EACH
 
 
 class State(NamedTuple):
@@ -160,8 +178,9 @@ class State(NamedTuple):
     watermark: None if it is unknown.
     settled: the watermark as it would be without holds and without what is parked.
     heard: the newest tick that has come through each way, including those of earlier numbers of partitions.
-    put_off, refills, fanouts, parked: the `since` of each action that keeps the watermark back, in no order. `parked`
-        may lack some: it has those that one look has read, which are the oldest.
+    put_off, refills, fanouts: the `since` of each action that keeps the watermark back, in no order.
+    parked: the same for each note on what is parked. It may lack some: it has those that one look has read, which are
+        the oldest.
     """
 
     watermark: int | None
@@ -178,7 +197,7 @@ def _by_kind(settled: int, held: _Held) -> tuple[list[int], list[int], list[int]
     put_off, *apart = _standing(settled, held)
     refills, fanouts = ([since for _, since in holds] for holds in apart)
     parked = [_times(column)[1] for column in held.put_off if _is_parked(column)]
-    return [since for until, since in put_off if until < _PARKED], refills, fanouts, parked
+    return [since for until, since in put_off if until < _EACH], refills, fanouts, parked
 
 
 class Progress:
@@ -220,12 +239,19 @@ class Progress:
             return
         bounds = self._bounds()
         held = self._held(bounds)
-        if not any(held):
-            return
-        # The bound was read before the holds: a hold that was noted since ends after it, so none is overlooked.
-        ends = (until for holds in _standing(slowest, held) for until, _ in holds)
-        noted = {_PASSED: min(bounds.closed_ms, *ends, slowest), _CLOSED: slowest}
-        self._store.apply([Put([(self._row(_BOUNDS), 1 + ms)], [_POSITION.pack(*key)]) for key, ms in noted.items()])
+        noted: dict[tuple[int, int], int] = {}
+        if any(held):
+            # The bound was read before the holds: a hold that was noted since ends after it, so none is overlooked.
+            ends = (until for holds in _standing(slowest, held) for until, _ in holds)
+            noted |= {_PASSED: min(bounds.closed_ms, *ends, slowest), _CLOSED: slowest}
+        if bounds.are_read(_PARKED):
+            # What is parked later has not landed yet, so it committed at this watermark or later. If it committed
+            # before, because it is repeated or the watermark was turned back, it is noted where looks read.
+            noted[_LANDED] = _watermark(slowest, held)
+        if noted:
+            self._store.apply(
+                [Put([(self._row(_BOUNDS), 1 + ms)], [_POSITION.pack(*key)]) for key, ms in noted.items()]
+            )
 
     def hold(self, holds: Iterable[tuple[int, int]]) -> None:
         """Notes holds (since_ms, until_ms): durable before the message that causes them is committed. A hold that would
@@ -252,37 +278,52 @@ class Progress:
         closed_ms = 0
         while left:
             noted = [(min(since, until), max(until, closed_ms)) for since, until in left]
-            days = {_day(until) for _, until in noted}
-            puts = [Put([(self._row(_BOUNDS), 1)], [_of_day(kind, day) for day in sorted(days)])]
+            puts = [self._named(kind, {_day(until) for _, until in noted})]
             puts += [Put([(self._row(kind, _day(until)), until)], [_HOLD.pack(until, since)]) for since, until in noted]
             self._store.apply(puts)
             closed_ms = self._bounds().closed_ms
             left = [(since, until) for since, until in noted if until < closed_ms]
 
-    def park(self, parked: Iterable[tuple[int, int]]) -> None:
-        """Notes what is parked (since_ms, id): durable before the message counts as done. Each keeps the watermark at
-        or below `since_ms` until it is lifted.
-
-        What was lifted stays lifted, however often it is noted: it has landed, and landing a copy of it changes
-        nothing.
+    def park(self, since_ms: Iterable[int], until: Mapping[tuple[int, int], int]) -> None:
+        """Notes what is parked: durable before its messages count as done. since_ms: when its actions committed. until:
+        offsets by (topic, partition), as for `note_applied`: its copies are before them. The watermark stays at or
+        below each `since_ms`, and up to ten seconds below the first, until all of these offsets are applied.
         """
-        row = self._row(_PUT_OFF)
-        self._store.apply([Put([(row, since)], [_parked(since, number)]) for since, number in parked])
+        left = {ms - ms % _SLOT_MS for ms in since_ms}
+        landed_ms = self._bounds().landed_ms
+        while left:
+            numbers = {slot: _ten_minutes(max(slot, landed_ms)) for slot in left}
+            puts = [self._named(_PARKED, numbers.values())]
+            for slot, number in numbers.items():
+                row = self._row(_PARKED, number)
+                puts += [Put([(row, 1 + end)], [_WAITS.pack(slot, *key)]) for key, end in until.items()]
+            self._store.apply(puts)
+            # The bound may have been raised meanwhile, past what was sent again from the dead letters.
+            landed_ms = self._bounds().landed_ms
+            left = {slot for slot, number in numbers.items() if number < _ten_minutes(landed_ms)}
+
+    def awaited(self) -> int:
+        """The largest offset that anything parked waits for, in any partition of any topic; 0 if nothing does."""
+        rows = [self._row(_PARKED, number) for number in self._bounds().are_read(_PARKED)]
+        return max((cell.timestamp - 1 for cells in self._store.cells_of(rows) for cell in cells), default=0)
 
     def lift(self, parked: Iterable[tuple[int, int]], now_ms: int) -> None:
-        """Lifts what was parked (since_ms, id), because it has landed or is held in another way. now_ms: the store's
-        time, from which it counts how long the lifting is remembered.
+        """Lifts notes of an earlier version (since_ms, id), because the message of each has landed or is held in
+        another way. What was lifted stays lifted, however often it is noted. now_ms: the store's time, from which it
+        counts how long the lifting is remembered.
         """
         lifted = list(parked)
         at_ms = max([now_ms, *(since for since, _ in lifted)])
-        self._store.apply([DeleteColumns([(self._row(_PUT_OFF), at_ms)], [_parked(*each) for each in lifted])])
+        columns = [_HOLD.pack(_EACH + since, number) for since, number in lifted]
+        self._store.apply([DeleteColumns([(self._row(_PUT_OFF), at_ms)], [column]) for column in columns])
 
     def lift_all(self, now_ms: int) -> None:
-        """Lifts all that was parked, because it is gone: none of it will land, and something else keeps the watermark
-        back instead. now_ms: the store's time, from which it counts how long the lifting is remembered.
+        """Lifts all notes of earlier versions, because what they parked is gone: none of it will land, and something
+        else keeps the watermark back instead. now_ms: the store's time, from which it counts how long the lifting is
+        remembered.
         """
-        for page in self._pages(self._row(_PUT_OFF), _before(_PARKED)):
-            self.lift([(until - _PARKED, number) for until, number in map(_HOLD.unpack, page)], now_ms)
+        for page in self._pages(self._row(_PUT_OFF), _before(_EACH)):
+            self.lift([(until - _EACH, number) for until, number in map(_HOLD.unpack, page)], now_ms)
 
     def partitions(self) -> int:
         """The largest number of partitions of a topic that ticks came through; 0 if no tick came."""
@@ -331,20 +372,23 @@ class Progress:
 
     def forget(self, before_ms: int) -> None:
         """Drops the notes on parts of purges, and on what was sent back, that are older than a time. No part from
-        before that time, and nothing late, can arrive any more. Drops also the rows of holds that no look reads any
-        more.
+        before that time, and nothing late, can arrive any more. Drops also the rows of holds, and of what was
+        parked, that no look reads any more.
         """
         for start, stop in _FORGOTTEN:
             for row, columns in self._store.scan(start, stop):
                 times = [(column, int.from_bytes(column[:8])) for column in columns]
                 self._drop(row, [Cell(column, ms) for column, ms in times if ms < before_ms])
         bounds = self._bounds()
-        for kind, day in bounds.days:
-            if day * _DAY_MS <= bounds.passed_ms:
-                row = self._row(kind, day)
-                for page in self._pages(row, None):
-                    self._drop(row, [Cell(column, _times(column)[0]) for column in page])
-                self._drop(self._row(_BOUNDS), [Cell(_of_day(kind, day), 1)])
+        for kind, number in bounds.rows:
+            if number not in bounds.are_read(kind):
+                row = self._row(kind, number)
+                if kind == _PARKED:
+                    self._drop(row, self._store.cells(row))
+                else:
+                    for page in self._pages(row, None):
+                        self._drop(row, [Cell(column, _times(column)[0]) for column in page])
+                self._drop(self._row(_BOUNDS), [Cell(_name_of(kind, number), 1)])
 
     def made(self, at_ms: int) -> None:
         """Notes that the cluster was created again at a time. What was read before that time is late (rule 8): markers
@@ -417,9 +461,12 @@ class Progress:
         If it is interrupted, nothing has changed: call it again. Raises UnavailableError.
         """
         ticks, made = self._store.cells(self._row(_TICKS)), self._store.cells(self._row(_MADE))
-        parked = [
-            _HOLD.unpack(column) for page in self._pages(self._row(_PUT_OFF), _before(_PARKED)) for column in page
+        of_earlier = [
+            Cell(column, _times(column)[1])
+            for page in self._pages(self._row(_PUT_OFF), _before(_EACH))
+            for column in page
         ]
+        parked = {number: self._store.cells(self._row(_PARKED, number)) for number in self._bounds().are_read(_PARKED)}
         holds = [[_HOLD.unpack(column) for column in columns if not _is_parked(column)] for columns in self._held()]
         of_holds = itertools.chain.from_iterable(itertools.chain.from_iterable(holds))
         latest = [*(cell.timestamp for cell in (*ticks, *made)), *of_holds]
@@ -429,11 +476,11 @@ class Progress:
         try:
             for kind, some in zip(_HOLDS, holds, strict=True):
                 self._note(kind, {(min(since, to_ms), min(until, to_ms)) for until, since in some})
-            self.park((until - _PARKED, number) for until, number in parked)
-            row = self._row(_TICKS)
-            self._store.apply(
-                [Put([(row, each.timestamp)], [each.column]) for each in ticks if each.timestamp <= to_ms]
-            )
+            self._copy(self._row(_PUT_OFF), of_earlier)
+            for number, cells in parked.items():
+                self._store.apply([self._named(_PARKED, [number])])
+                self._copy(self._row(_PARKED, number), cells)
+            self._copy(self._row(_TICKS), [tick for tick in ticks if tick.timestamp <= to_ms])
             if made:
                 self.made(min(to_ms, max(cell.timestamp for cell in made)))
             self._store.apply([Put([(_TIMES, self._times)], [_POSITION.pack(0, 0)])])
@@ -442,8 +489,8 @@ class Progress:
             raise
         return True
 
-    def _row(self, kind: bytes, day: int = 0) -> bytes:
-        return _ROW(kind, day * _DAYS + self._times_in_use())
+    def _row(self, kind: bytes, number: int = 0) -> bytes:
+        return _ROW(kind, number * _NUMBERS + self._times_in_use())
 
     def _times_in_use(self) -> int:
         """The number of the times in use. Looked up once, except for a watermark: it changes while no process writes
@@ -463,25 +510,41 @@ class Progress:
 
     def _bounds(self) -> _Bounds:
         noted = {_POSITION.unpack(cell.column): cell.timestamp - 1 for cell in self._store.cells(self._row(_BOUNDS))}
-        passed_ms, closed_ms = noted.pop(_PASSED, 0), noted.pop(_CLOSED, 0)
-        return _Bounds(passed_ms, closed_ms, [(_HOLDS[kind - 1], day) for kind, day in sorted(noted)])
+        passed_ms, closed_ms, landed_ms = (noted.pop(key, 0) for key in (_PASSED, _CLOSED, _LANDED))
+        return _Bounds(passed_ms, closed_ms, landed_ms, [(_NAMED[kind - 1], number) for kind, number in sorted(noted)])
 
     def _held(self, bounds: _Bounds | None = None) -> _Held:
         # The bounds are read first: a hold that is noted later ends after them, and the caller need not know its day.
-        passed_ms, _, days = bounds or self._bounds()
-        after = _before(passed_ms)
-        # What is put off is read before the other kinds: its hold may pass once one for its refill, or its ranges, has
-        # been noted. What is parked is read before that: it may become a hold.
-        found = {_PUT_OFF: self._put_off(after), _REFILLS: [], _FANOUTS: []}
-        rows = [(_REFILLS, 0), (_FANOUTS, 0), *((kind, day) for kind, day in days if day >= _day(passed_ms))]
-        for kind, day in sorted(rows, key=lambda row: _HOLDS.index(row[0])):
-            for page in self._pages(self._row(kind, day), after):
-                found[kind] += page
+        bounds = bounds or self._bounds()
+        after = _before(bounds.passed_ms)
+        # What is parked is read first: it may become a hold. What is put off is read before the other kinds: its hold
+        # may pass once one for its refill, or its ranges, has been noted.
+        found = {_PUT_OFF: self._not_landed(bounds) + self._put_off(after), _REFILLS: [], _FANOUTS: []}
+        for kind, columns in found.items():
+            for number in ([] if kind == _PUT_OFF else [0]) + bounds.are_read(kind):
+                columns.extend(itertools.chain.from_iterable(self._pages(self._row(kind, number), after)))
         return _Held(*found.values())
 
+    def _not_landed(self, bounds: _Bounds) -> list[bytes]:
+        """What is parked, as columns of holds: all of the first row with something that has not landed. Those of later
+        rows committed later: a note on what committed before `landed_ms` is in the first row that is read.
+        """
+        numbers = bounds.are_read(_PARKED)
+        if not numbers:
+            return []
+        applied = self.applied()  # before the notes: what is noted later may be applied then, and counts all the same
+        for number in numbers:
+            waits = [
+                (_WAITS.unpack(cell.column), cell.timestamp - 1)
+                for cell in self._store.cells(self._row(_PARKED, number))
+            ]
+            if found := [slot for (slot, *key), end in waits if applied.get((key[0], key[1]), 0) < end]:
+                return [_HOLD.pack(_EACH + slot, 0) for slot in found]
+        return []
+
     def _put_off(self, after: bytes) -> list[bytes]:
-        """The columns of all holds that have no day, and at least the first of what is parked. This is one look at the
-        row if there are fewer than _READ_AT_ONCE such holds.
+        """What earlier versions noted: the columns of all holds that have no day, and at least the first of what they
+        parked. This is one look at the row if there are fewer than _READ_AT_ONCE such holds.
         """
         found: list[bytes] = []
         for page in self._pages(self._row(_PUT_OFF), after):
@@ -489,6 +552,13 @@ class Progress:
             if len(page) < _READ_AT_ONCE or _is_parked(page[-1]):
                 break
         return found
+
+    def _named(self, kind: bytes, numbers: Iterable[int]) -> Put:
+        """Names rows of a kind in the row of bounds, so that looks read them."""
+        return Put([(self._row(_BOUNDS), 1)], [_name_of(kind, number) for number in sorted({*numbers})])
+
+    def _copy(self, row: bytes, cells: Sequence[Cell]) -> None:
+        self._store.apply([Put([(row, cell.timestamp)], [cell.column]) for cell in cells])
 
     def _drop(self, row: bytes, cells: Sequence[Cell]) -> None:
         self._store.apply([DeleteColumns([(row, cell.timestamp)], [cell.column]) for cell in cells])
@@ -505,13 +575,20 @@ def _positions(row: bytes, positions: Mapping[tuple[int, int], int]) -> list[Put
 
 
 def _day(until: int) -> int:
-    """The day of the row in which a hold is. Days later than any clock should show all count as the last one."""
-    return 1 + min(until // _DAY_MS, _DAY_MAX)
+    """The number of the row in which a hold is. Times later than any clock should show all count as the last day."""
+    return 1 + min(until // _DAY_MS, _NUMBER_MAX)
 
 
-def _of_day(kind: bytes, day: int) -> bytes:
-    """The column in the row of bounds that names a row of holds."""
-    return _POSITION.pack(1 + _HOLDS.index(kind), day)
+def _ten_minutes(since: int) -> int:
+    """The number of the row in which a note on what is parked is. Times later than any clock should show all count as
+    the last ones.
+    """
+    return min(since // _PARKED_MS, _NUMBER_MAX)
+
+
+def _name_of(kind: bytes, number: int) -> bytes:
+    """The column in the row of bounds that names a row."""
+    return _POSITION.pack(1 + _NAMED.index(kind), number)
 
 
 def _before(until: int) -> bytes:
@@ -521,8 +598,4 @@ def _before(until: int) -> bytes:
 
 def _is_parked(column: bytes) -> bool:
     until: int = _HOLD.unpack(column)[0]
-    return until >= _PARKED
-
-
-def _parked(since: int, number: int) -> bytes:
-    return _HOLD.pack(_PARKED + since, number)
+    return until >= _EACH

@@ -20,9 +20,9 @@ from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
 from workers.app import wiring
-from workers.following.applied import note_new_queue
+from workers.following.applied import NUMBERS, note_new_queue
 from workers.following.ports import Ports
-from workers.following.topics import ACTIONS
+from workers.following.topics import ACTIONS, RETRIES
 from workers.queue.embedded import EmbeddedQueue
 
 ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "3"))
@@ -162,7 +162,7 @@ def test_what_was_parked_keeps_no_watermark_back(cli: Cli) -> None:
     _record(cli, model, 30)
     cli.work()
     with cli.ports(access="write") as ports:
-        Progress(ports.replicas["b"].progress).park((wall_ms(), number) for number in range(1, 2_500))
+        Progress(ports.replicas["b"].progress).park([wall_ms()], {(NUMBERS[RETRIES], 0): 1_000})
     _lose(cli)
 
     cli("reindex")

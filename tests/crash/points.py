@@ -9,10 +9,9 @@ from typing import Any
 
 from feedstore.following import FEEDS, is_witness
 from feedstore.replicas.replicas import Replica
-from feedstore.widecolumn import Mutation, Put
+from feedstore.widecolumn import Mutation
 from feedstore.widecolumn.progress import PROGRESS
 from tests.mutations import rows_of
-from tests.widecolumn.written import cells_in
 from workers.following.ports import Ports
 from workers.queue.port import Topic
 
@@ -45,10 +44,9 @@ STEPS = (
     "dead.bury",
     "publish.retries.parked",
     "a.progress.park",
-    "a.progress.lift",
     "commit.retries-a",
 )
-PARKING = STEPS[-4:]
+PARKING = STEPS[-3:]
 """What only happens where a region goes away."""
 BETWEEN = ("between.a.b", "between.b.a")
 """One replica has applied a batch, the other has not applied any since the worker started."""
@@ -136,16 +134,14 @@ class _TrippingFeeds(_Tripping):
 
 
 class _TrippingProgress(_Tripping):
-    """Tells apart what is noted of parked messages: only their columns begin so high."""
+    """Tells apart what is noted of parked messages: it has rows of its own."""
 
     def __init__(self, store: Any, trip: Trip, cluster: str) -> None:
         super().__init__(store, trip, {})
         self._cluster = cluster
 
     def apply(self, batch: Sequence[Mutation]) -> None:
-        kind = "apply"
-        if any(column[0] & 0x80 for mutation in batch for _, column, _ in cells_in(mutation)):
-            kind = "park" if isinstance(batch[0], Put) else "lift"
+        kind = "park" if any(row.startswith(b"k") for row in rows_of(batch)) else "apply"
         self._trip.around(f"{self._cluster}.progress.{kind}", lambda: self._port.apply(batch))
 
 

@@ -21,6 +21,7 @@ from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
 from tests.widecolumn.written import count_in
 from workers.following import Parking, Writer
+from workers.following.applied import NUMBERS
 from workers.following.messages import (
     Block,
     Delivery,
@@ -251,8 +252,13 @@ class Bench:
             slots=ParkedSlots(cluster, writer.late_before_ms),
             due_ms=lambda parked: parked.due_ms if parked.cluster == cluster else 0,
             given_up=parks.give_up,
+            note=self._note,
             **options,
         )
+
+    def _note(self, spans: Mapping[int, tuple[int, int]]) -> None:
+        """What `Applied` notes of a cluster that never goes back."""
+        self.progress.note_applied({(NUMBERS[RETRIES], each): end for each, (_, end) in spans.items()})
 
     # What travels
 

@@ -148,11 +148,23 @@ class Bag:
             parts = body.halves()
         return [body] if parts is None else [each for part in parts for each in self._parts(part)]
 
-    def positions(self, _topic: Topic[object], _group: str) -> dict[int, int]:
-        return {}
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
+        """Of the retries of a cluster: no one asks for those of other groups."""
+        assert topic == RETRIES
+        return self.retried(group.removeprefix("retries-"))
 
-    def ends(self, _topic: Topic[object]) -> dict[int, int]:
-        return {}  # no group has anything left: there is always room for more
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        return dict(enumerate(self._ends[topic]))
+
+    def retried(self, cluster: str, taken: Sequence[Taken] = ()) -> dict[int, int]:
+        """How far the retries of a cluster are in each partition, once they have done what they took."""
+        ends, group = self.ends(RETRIES), self.retries[cluster]
+        done = {(each.partition, each.offset) for each in taken}
+        left = (((number, offset) for offset in each) for number, each in enumerate(group.undone))
+        return {
+            number: min((offset for number, offset in each if (number, offset) not in done), default=ends[number])
+            for number, each in enumerate(left)
+        }
 
     def loosen(self) -> None:
         """One message that is stuck is handled."""

@@ -34,13 +34,14 @@ from tests.simulation.memory_shard import MemoryShard
 from tests.simulation.world import BEGINNING, DIVIDING, GENERAL, GROWING, PARKING, Profile, World
 from tests.widecolumn import memory_store
 from tests.widecolumn.written import cells_in
-from workers.following import Expander, Parking, Writer, fanout, parking
+from workers.following import Expander, Parking, Writer, applied, fanout
+from workers.following.applied import NUMBERS
 from workers.following.backfill import Backfill
 from workers.following.fanout import Fanout
 from workers.following.messages import Delivery, Hold, Parked, RangeTask, Task
 from workers.following.packs import Pack
 from workers.following.purge import Purging
-from workers.following.topics import ACTIONS, DELIVERIES
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Topic
 
@@ -516,12 +517,12 @@ def _sources_at_start(world: World) -> None:
     world.ticker._queue = _Lying(world.ticker._queue, partitions=lambda _topic: count)  # type: ignore[assignment]
 
 
-def _lifted_before_landing() -> Patches:
+def _applied_before_landing() -> Patches:
     real = Parking.land
 
     def land(each: Parking, parked: Sequence[Parked]) -> None:
-        for one in parked:
-            each.give_up(one)
+        # More than any partition has.
+        each._progress.note_applied({(NUMBERS[RETRIES], partition): 10**6 for partition in range(10)})
         real(each, parked)
 
     return [(Parking, "land", land)]
@@ -534,18 +535,17 @@ def _parked_without_a_copy(world: World) -> None:
 
 def _parked_without_a_note(world: World) -> None:
     for each in world.parking.values():
-        each._progress = _Lying(each._progress, park=list)
+        each._progress = _Lying(each._progress, park=lambda _since_ms, _until: None)
 
 
 def _noted_before_the_copy() -> Patches:
-    real = Parking.park
+    def keep(each: Parking, copies: Sequence[tuple[Delivery, bytes]]) -> None:
+        if copies:
+            since_ms = (delivery.action.committed_ms for delivery, _ in copies)
+            applied.note_parked(each._progress, since_ms, each._queue, each._group)
+            each._queue.publish(RETRIES, [value for _, value in copies])
 
-    def park(each: Parking, messages: Sequence[Delivery | Hold | Pack], wait_s: float) -> list[bool]:
-        copies = [copy for message in messages for copy, _ in each._copies(message, 1).values()]
-        each._progress.park(map(parking._note, copies))
-        return real(each, messages, wait_s)
-
-    return [(Parking, "park", park)]
+    return [(Parking, "_keep", keep)]
 
 
 def replace_unchecked(limits: Any, **values: int) -> Any:
@@ -923,10 +923,10 @@ MUTANTS: dict[str, Taken] = {
             profile=DIVIDING,
         ),
         Taken(
-            "lifted_before_landing",
+            "applied_before_landing",
             10,
             "the watermark no longer waits for what is parked when it is about to land",
-            _lifted_before_landing,
+            _applied_before_landing,
             directed=True,
         ),
         Taken(
@@ -946,7 +946,7 @@ MUTANTS: dict[str, Taken] = {
         Taken(
             "noted_before_the_copy",
             10,
-            "a note may be left without a copy that lifts it",
+            "the watermark waits for what was parked before, and not for this",
             _noted_before_the_copy,
             profile=_PARKED,
         ),

@@ -25,9 +25,14 @@ def parked_and_landed(world: World) -> None:
     expander.pass_over()
     assert parking.park([each.body for each in writer.waiting()], 0) == [True]
     writer.pass_over()
-    (copy,) = [each.body for each in world.bag.retries[CLUSTER].waiting()]
+    (copy,) = world.bag.retries[CLUSTER].waiting()
     landing = world.scheduler
-    landing.start("land", "writer", lambda: parking.land([copy]))
+
+    def land() -> None:
+        parking.land([copy.body])
+        world.note_retried(parking._progress, CLUSTER, [copy])
+
+    landing.start("land", "writer", land)
     steps = 0
     while landing.running:
         landing.resume()
@@ -64,9 +69,9 @@ def test_rule_10_the_watermark_waits_until_what_is_parked_has_landed(world: Worl
     parked_and_landed(world)
 
 
-def test_the_same_schedule_shows_a_hole_behind_the_watermark_if_the_note_is_lifted_first(world: World):
+def test_the_same_schedule_shows_a_hole_behind_the_watermark_if_it_counts_as_landed_before_it_has(world: World):
     with (
-        patched(MUTANTS["lifted_before_landing"].patches()),
+        patched(MUTANTS["applied_before_landing"].patches()),
         pytest.raises(WrongFeedError, match="behind the watermark"),
     ):
         parked_and_landed(world)

@@ -53,9 +53,10 @@ from tests.widecolumn.memory_store import MemoryStore
 from workers.app import rebuild
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, backfill, fanout, housekeeping, purge, writer
+from workers.following.applied import NUMBERS
 from workers.following.housekeeping import Sweeper
 from workers.following.messages import encode_action, wrap_actions
-from workers.following.topics import ACTIONS, DELIVERIES
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Topic
@@ -470,7 +471,19 @@ class World:
         taken = group.take(self.rng, 4, self._again, self.bag.latest_first)
         if taken:
             bodies = [each.body for each in taken]
-            self._hand(f"land {cluster}", "writer", group, taken, lambda: self.parking[cluster].land(bodies))
+
+            def land() -> None:
+                self.parking[cluster].land(bodies)
+                self.note_retried(Progress(self.ports[cluster].progress), cluster, taken)
+
+            self._hand(f"land {cluster}", "writer", group, taken, land)
+        else:
+            self.note_retried(Progress(self.progress[cluster]), cluster)
+
+    def note_retried(self, progress: Progress, cluster: str, taken: Sequence[Taken] = ()) -> None:
+        """A cluster notes how far its retries are, before they commit that, as `Applied` does."""
+        retried = self.bag.retried(cluster, taken)
+        progress.note_applied({(NUMBERS[RETRIES], partition): offset for partition, offset in retried.items()})
 
     def _hand(
         self,
@@ -569,6 +582,7 @@ class World:
         asked_ms = rebuild.ask_all(self.follows_store, cluster, _ignore)
         progress = Progress(self.progress[cluster])
         rebuild.begin(progress, made_ms, asked_ms)
+        self.note_retried(progress, cluster)
         self.writers[cluster]._progress = self.parking[cluster]._progress = Progress(self.ports[cluster].progress)
         self.say(f"cluster {cluster} is made again at {made_ms - _START_MS}, refilled after {asked_ms - _START_MS}")
 

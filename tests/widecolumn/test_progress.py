@@ -1,6 +1,7 @@
 """Rule 10: the watermark never claims what has not landed, and moves when nothing happens."""
 
 import itertools
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedstore.widecolumn import Mutation, UnavailableError
+from feedstore.widecolumn import Cell, Mutation, Put, UnavailableError
 from feedstore.widecolumn.progress import Progress, Through, progress_table
 from tests.widecolumn.memory_store import MemoryStore
 
@@ -59,14 +60,30 @@ def test_rule_10_the_watermark_waits_for_every_partition_and_every_source(progre
     assert progress.watermark() == 1_000
 
 
+def park(progress: Progress, since_ms: int, end: int, partition: int = 0) -> None:
+    progress.park([since_ms], {(2, partition): end})
+
+
+def land(progress: Progress, end: int, partition: int = 0) -> None:
+    """All that was parked before an offset has landed."""
+    progress.note_applied({(2, partition): end})
+
+
+def park_each(store: MemoryStore, *noted: tuple[int, int]) -> None:
+    """Notes (since, id) as versions did that noted each message they parked."""
+    for since, number in noted:
+        store.apply([Put([(b"h" + bytes(8), since)], [struct.pack(">QQ", 2**63 + since, number)])])
+
+
 @pytest.fixture
 def ahead(store: MemoryStore, progress: Progress) -> Progress:
-    """A cluster of a store whose clock was ahead: 1,000 is now."""
-    progress.hold([(400, 900_000)])
-    progress.park([(500, 7), (800_000, 8)])
+    """A cluster of a store whose clock was ahead: 101,000 is now."""
+    progress.hold([(100_400, 900_000)])
+    progress.park([100_500, 800_000], {(2, 0): 2})
+    park_each(store, (100_500, 7), (800_000, 8))
     progress.made(800_000)
     advance(progress, 900_500)
-    assert progress.watermark() == 400
+    assert progress.watermark() == 100_000
     return progress
 
 
@@ -74,21 +91,31 @@ def test_rule_10_a_cluster_that_is_brought_back_knows_nothing_until_a_tick_has_c
     store: MemoryStore, ahead: Progress
 ):
     reader = Progress(store)
-    assert reader.watermark() == 400
-    assert ahead.bring_back(1_000)
+    assert reader.watermark() == 100_000
+    assert ahead.bring_back(101_000)
     assert [ahead.watermark(), reader.watermark(), Progress(store).watermark()] == [None, None, None]
     writer = Progress(store)
-    assert writer.made_ms() == 1_000
-    advance(writer, 1_000)
-    assert reader.watermark() == 400, "what is held waits for a later tick"
-    advance(writer, 1_001)
-    assert reader.watermark() == 400, "what is parked has not landed, and the hold waits for it"
-    writer.lift([(500, 7), (800_000, 8)], 1_001)
-    assert reader.watermark() == 1_001
-    assert not writer.bring_back(1_001)
+    assert writer.made_ms() == 101_000
+    advance(writer, 101_001)
+    assert reader.watermark() == 100_000, "what is parked has not landed"
+    land(writer, 2)
+    assert reader.watermark() == 100_400, "nor has what an earlier version parked, and the hold waits for it"
+    writer.lift([(100_500, 7), (800_000, 8)], 101_001)
+    assert reader.watermark() == 101_001
+    assert not writer.bring_back(101_001)
 
 
-@pytest.mark.parametrize("written", range(4))
+def test_rule_10_a_hold_that_is_brought_back_waits_for_a_later_tick(store: MemoryStore, ahead: Progress):
+    assert ahead.bring_back(101_000)
+    land(ahead, 2)
+    ahead.lift([(100_500, 7), (800_000, 8)], 101_001)
+    advance(ahead, 101_000)
+    assert Progress(store).watermark() == 100_400
+    advance(ahead, 101_001)
+    assert Progress(store).watermark() == 101_001
+
+
+@pytest.mark.parametrize("written", range(6))
 def test_rule_10_a_cluster_that_could_not_be_brought_back_is_as_before(
     store: MemoryStore, ahead: Progress, written: int, monkeypatch: pytest.MonkeyPatch
 ):
@@ -101,14 +128,14 @@ def test_rule_10_a_cluster_that_could_not_be_brought_back_is_as_before(
 
     monkeypatch.setattr(store, "apply", full)
     with pytest.raises(UnavailableError):
-        ahead.bring_back(1_000)
+        ahead.bring_back(101_000)
     monkeypatch.undo()
 
     advance(ahead, 900_600)
-    ahead.lift([(500, 7)], 900_600)
-    assert (ahead.made_ms(), ahead.watermark()) == (800_000, 400)
+    ahead.lift([(100_500, 7)], 900_600)
+    assert (ahead.made_ms(), ahead.watermark()) == (800_000, 100_000)
     assert [at_ms for _, at_ms in Progress(store).state().heard] == [900_600]
-    assert ahead.bring_back(1_000)
+    assert ahead.bring_back(101_000)
 
 
 def test_rule_10_holds_of_each_kind_are_brought_back(progress: Progress):
@@ -124,11 +151,11 @@ def test_rule_10_holds_of_each_kind_are_brought_back(progress: Progress):
 
 def test_a_cluster_that_nothing_is_ahead_in_stays_as_it_is(progress: Progress):
     assert not progress.bring_back(1_000)
-    progress.hold([(400, 900)])
-    progress.park([(500, 1)])
-    advance(progress, 1_000)
-    assert not progress.bring_back(1_000)
-    assert progress.watermark() == 400
+    progress.hold([(10_400, 20_900)])
+    park(progress, 10_500, 1)
+    advance(progress, 21_000)
+    assert not progress.bring_back(21_000)
+    assert progress.watermark() == 10_000
 
 
 def test_rule_10_of_several_partitions_those_that_are_not_ahead_keep_their_ticks(progress: Progress):
@@ -189,8 +216,8 @@ def test_rule_10_what_was_put_off_twice_is_held_until_the_second_time(progress: 
 
 
 class Asked(MemoryStore):
-    """versions: how many its reads of rows came to, visible or not: what they cost HBase, but for what is visible and
-    sorts before them. meanwhile: what other processes do before each of the next writes.
+    """versions: what its reads of holds and of what is parked came to, visible or not: what they cost HBase, but for
+    what is visible and sorts before them. meanwhile: what other processes do before each of the next writes.
     """
 
     def __init__(self) -> None:
@@ -203,11 +230,18 @@ class Asked(MemoryStore):
             self.meanwhile.pop(0)()
         super().apply(batch)
 
+    def cells(self, row: bytes) -> list[Cell]:
+        if row.startswith(b"k"):
+            self.versions += len({each.column for each in self._rows.get(row, ())})
+        return super().cells(row)
+
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
-        shown = {each.column for each in self.cells(row)}
+        before = self.versions
+        shown = {each.column for each in super().cells(row)}
         skipped = {column for column in shown if after is not None and column <= after}
-        self.versions += sum(each.column not in skipped for each in self._rows.get(row, ()))
-        return super().read(row, after, limit, deadline_s)
+        found = super().read(row, after, limit, deadline_s)
+        self.versions = before + sum(each.column not in skipped for each in self._rows.get(row, ()))
+        return found
 
 
 @pytest.fixture
@@ -235,6 +269,40 @@ def test_rule_10_what_a_look_costs_does_not_depend_on_the_holds_that_have_passed
     assert asked.versions < 20
 
 
+def test_rule_10_what_a_look_costs_does_not_depend_on_what_was_parked_and_has_landed(asked: Asked):
+    progress = Progress(asked)
+    began = 5 * DAY_MS
+    for end, ms in enumerate(range(began, began + 4_000_000, 10_000), 1):
+        park(progress, ms, end)
+        assert progress.state().parked == [ms - ms % 10_000]
+        land(progress, end)
+        advance(progress, ms + 1)
+    for process in progress, Progress(asked):
+        asked.versions = 0
+        assert process.watermark() == began + 3_990_001
+        assert asked.versions < 70
+    progress.forget(before_ms=1)
+    assert sum(row[:1] == b"k" for row, _ in asked.scan()) == 1
+    advance(progress, began + 5_000_000)
+    asked.versions = 0
+    assert progress.watermark() == began + 5_000_000
+    assert asked.versions < 10
+    progress.forget(before_ms=1)
+    assert sum(row[:1] == b"k" for row, _ in asked.scan()) == 0
+    assert progress.watermark() == began + 5_000_000
+
+
+def test_rule_10_an_outage_of_hours_has_a_note_for_each_ten_seconds_and_a_look_reads_the_first(asked: Asked):
+    progress = Progress(asked)
+    for second in range(0, 4 * 3_600, 3):
+        progress.park([1_000_000 + second * 1_000 + rest for rest in (0, 300, 2_999)], {(2, 0): second, (2, 1): 7})
+    advance(progress, 20_000_000)
+    asked.versions = 0
+    state = progress.state()
+    assert (state.watermark, len(state.parked)) == (1_000_000, 2 * 20)
+    assert asked.versions < 150
+
+
 def test_holds_of_days_that_no_look_reads_are_forgotten(progress: Progress, store: MemoryStore):
     for day in range(1, 6):
         progress.hold_for_refills([(day * DAY_MS, day * DAY_MS + 2), (day * DAY_MS + 1, day * DAY_MS + 3)])
@@ -249,27 +317,27 @@ def test_holds_of_days_that_no_look_reads_are_forgotten(progress: Progress, stor
 def test_rule_10_a_hold_that_is_noted_late_counts_if_what_it_waits_for_is_parked(asked: Asked, hold: Holds):
     """Its own message was parked; other processes advance just before it is durable."""
     progress, other = Progress(asked), Progress(asked)
-    pass_through(other, 5_000, 6_000)
-    progress.park([(1_500, 3)])
-    asked.meanwhile = [lambda: pass_through(other, 10_000, 11_000, 12_000)]
-    hold(progress, [(1_000, 2_000)])
-    assert progress.watermark() == 1_000
-    progress.lift([(1_500, 3)], 12_000)
-    advance(progress, 13_000)
-    assert progress.watermark() == 13_000
+    pass_through(other, 50_000, 60_000)
+    park(progress, 10_500, 3)
+    asked.meanwhile = [lambda: pass_through(other, 100_000, 110_000, 120_000)]
+    hold(progress, [(9_000, 20_000)])
+    assert progress.watermark() == 9_000
+    land(progress, 3)
+    advance(progress, 130_000)
+    assert progress.watermark() == 130_000
 
 
 def test_rule_10_a_hold_that_is_noted_while_another_process_advances_is_not_passed_over(asked: Asked):
     """It is noted when that process has read the holds, and before it notes which have passed."""
     progress, other = Progress(asked), Progress(asked)
-    pass_through(other, 5_000, 6_000)
-    progress.park([(6_200, 1)])
-    other.hold_for_refills([(6_000, 6_100)])
-    asked.meanwhile = [int, lambda: progress.hold_for_fanouts([(6_100, 6_600)])]
-    advance(other, 7_000)
+    pass_through(other, 50_000, 60_000)
+    park(progress, 70_500, 1)
+    other.hold_for_refills([(60_100, 60_500)])
+    asked.meanwhile = [int, lambda: progress.hold_for_fanouts([(60_700, 76_000)])]
+    advance(other, 80_000)
     assert not asked.meanwhile
-    for ms in (7_000, 8_000):
-        assert progress.watermark() == 6_100
+    for ms in (80_000, 90_000):
+        assert progress.watermark() == 60_700
         advance(other, ms)
 
 
@@ -305,14 +373,14 @@ def test_rule_10_a_look_finds_every_hold_that_keeps_the_watermark_back(data: st.
     writers = [Progress(store), Progress(store)]
     holds: set[Hold] = set()  # without those that have passed
     noted: set[Hold] = set()
-    notes: dict[int, int] = {}  # what is parked, by its number: what was lifted stays lifted
+    notes: dict[int, int] = {}  # what is parked, by its offset
     numbers = itertools.count(1)
     settled = 1_000_000
     advance(writers[0], settled)
     ahead, back = st.sampled_from([0, 1, 500, 70_000, 150_000]), st.sampled_from([0, 1, 700, 90_000, 200_000, 700_000])
     for _ in range(data.draw(st.integers(4, 16))):
         writer = data.draw(st.sampled_from(writers))
-        match data.draw(st.sampled_from(["hold", "hold", "hold", "park", "lift", "advance", "advance"])):
+        match data.draw(st.sampled_from(["hold", "hold", "hold", "park", "park", "land", "advance", "advance"])):
             case "hold":
                 until = settled + data.draw(ahead)
                 each = Hold(until, until - data.draw(back), data.draw(st.integers(0, 2)))
@@ -322,12 +390,14 @@ def test_rule_10_a_look_finds_every_hold_that_keeps_the_watermark_back(data: st.
                 noted.add(each)
             case "park":
                 number = next(numbers)
-                notes[number] = settled - data.draw(back)
-                writer.park([(notes[number], number)])
-            case "lift" if notes:
-                number = data.draw(st.sampled_from(sorted(notes)))
-                writer.lift([(notes.pop(number), number)], settled)
-            case "lift" | "advance":
+                since = settled - data.draw(back)
+                notes[number] = since - since % 10_000
+                park(writer, since, number)
+            case "land" if notes:
+                landed = data.draw(st.sampled_from(sorted(notes)))
+                land(writer, landed)
+                notes = {number: since for number, since in notes.items() if number > landed}
+            case "land" | "advance":
                 settled += data.draw(ahead)
                 advance(writer, settled)
                 holds &= standing(holds, {*notes.values()}, settled)  # what has passed is dropped
@@ -336,7 +406,7 @@ def test_rule_10_a_look_finds_every_hold_that_keeps_the_watermark_back(data: st.
         # One that has just passed may count once more, for what is parked that is older.
         at_least = min([settled, *parked, *(each.since for each in standing(noted, parked, settled))])
         assert at_least <= (Progress(store).watermark() or 0) <= expected
-    writers[0].lift([(since, number) for number, since in notes.items()], settled)
+    land(writers[0], next(numbers))
     advance(writers[1], settled + 200_000)
     assert Progress(store).watermark() == settled + 200_000
 
@@ -375,12 +445,12 @@ def test_rule_10_an_unfollow_waits_for_its_refill_if_that_was_put_off(progress: 
 
 
 def test_rule_10_an_unfollow_waits_for_its_refill_if_that_is_parked(progress: Progress):
-    progress.hold_for_refills([(1_500, 3_000)])
-    progress.park([(3_000, 7)])
-    advance(progress, 9_000)
+    progress.hold_for_refills([(1_500, 30_000)])
+    park(progress, 30_500, 7)
+    advance(progress, 90_000)
     assert progress.watermark() == 1_500
-    progress.lift([(3_000, 7)], 9_000)
-    assert progress.watermark() == 9_000
+    land(progress, 7)
+    assert progress.watermark() == 90_000
 
 
 @IN_STREAMS
@@ -397,9 +467,74 @@ def test_rule_10_what_was_dated_again_waits_for_the_refill_or_the_ranges_of_its_
     assert progress.watermark() == 6_001
 
 
-def test_rule_10_what_is_parked_keeps_the_watermark_back_until_it_is_lifted(progress: Progress):
+def test_rule_10_what_is_parked_keeps_the_watermark_back_until_all_that_was_parked_with_it_is_applied(
+    progress: Progress,
+):
+    advance(progress, 100_000)
+    progress.park([81_000, 95_000], {(2, 0): 7, (2, 1): 3})
+    park(progress, 89_000, 9)
+    for settled_ms in (200_000, 2**40):
+        advance(progress, settled_ms)
+        assert progress.watermark() == 80_000
+    land(progress, 3, partition=1)
+    land(progress, 8)
+    assert progress.watermark() == 80_000, "what committed in the same ten seconds has not landed"
+    land(progress, 9)
+    assert progress.watermark() == 2**40
+
+
+def test_rule_10_positions_of_another_topic_do_not_count(progress: Progress):
+    advance(progress, 100_000)
+    park(progress, 80_000, 5)
+    progress.note_applied({(1, 0): 99})
+    assert progress.watermark() == 80_000
+
+
+def test_rule_10_what_is_noted_only_when_it_has_landed_keeps_nothing_back(progress: Progress):
+    """The copy is in the topic before the note, and may be done by then."""
+    advance(progress, 100_000)
+    land(progress, 5)
+    park(progress, 80_000, 5)
+    assert progress.watermark() == 100_000
+
+
+def test_rule_10_what_is_parked_again_after_the_watermark_was_turned_back_counts(progress: Progress):
+    """`feedctl rewind` turns it back: the same messages come once more."""
+    for settled_ms in (5_000_000, 6_000_000):
+        advance(progress, settled_ms)
+        park(progress, settled_ms, settled_ms)
+        land(progress, settled_ms)
+    advance(progress, 9_000_000)
+    progress.hold([(1_000_000, 9_000_000)])
+    park(progress, 2_000_000, 6_000_001)
+    progress.forget(before_ms=1)
+    advance(progress, 9_000_001)
+    assert progress.watermark() == 1_000_000, "the hold waits for what is parked, too"
+    land(progress, 6_000_001)
+    assert progress.watermark() == 9_000_001
+    progress.hold([(1_000_000, 9_500_000)])
+    park(progress, 2_000_000, 6_000_002)
+    assert progress.state().parked == [2_000_000]
+
+
+def test_rule_10_what_is_parked_while_another_process_advances_counts(asked: Asked):
+    """It was read from the dead letters: no tick waits for it. The watermark passes it just before its note is
+    durable.
+    """
+    progress, other = Progress(asked), Progress(asked)
+    advance(progress, 1_000_000)
+    park(other, 1_000_000, 1)
+    land(other, 1)
+    asked.meanwhile = [lambda: advance(other, 5_000_000)]
+    park(progress, 1_500_000, 2)
+    assert progress.watermark() == 1_500_000
+
+
+def test_rule_10_what_an_earlier_version_parked_keeps_the_watermark_back_until_it_is_lifted(
+    progress: Progress, store: MemoryStore
+):
     advance(progress, 1_000)
-    progress.park([(800, 7), (900, 8), (800, 9)])
+    park_each(store, (800, 7), (900, 8), (800, 9))
     for settled_ms in (2_000, 2**40):
         advance(progress, settled_ms)
         assert progress.watermark() == 800
@@ -412,34 +547,38 @@ def test_rule_10_what_is_parked_keeps_the_watermark_back_until_it_is_lifted(prog
 
 
 @pytest.mark.parametrize("now_ms", [1, 800, 5_000], ids=["clock behind", "same ms", "later"])
-def test_rule_10_what_was_lifted_stays_lifted_whatever_is_noted_later(progress: Progress, now_ms: int):
+def test_rule_10_what_was_lifted_stays_lifted_whatever_an_earlier_version_notes_later(
+    progress: Progress, store: MemoryStore, now_ms: int
+):
     """A copy of it may be parked once more, and a note may come late: what has landed has landed."""
     advance(progress, 1_000)
     progress.lift([(800, 7)], now_ms)
-    progress.park([(800, 7)])
+    park_each(store, (800, 7))
     assert progress.watermark() == 1_000
 
 
 def test_rule_10_a_hold_waits_for_what_is_parked_before_its_end(progress: Progress):
     """The delivery that a hold is for may itself have been parked."""
-    progress.hold([(1_500, 3_000)])
-    progress.park([(3_000, 7)])
-    advance(progress, 9_000)
+    progress.hold([(1_500, 30_000)])
+    park(progress, 30_500, 7)
+    advance(progress, 90_000)
     assert progress.watermark() == 1_500
-    progress.lift([(3_000, 7)], 9_000)
-    assert progress.watermark() == 9_000
+    land(progress, 7)
+    assert progress.watermark() == 90_000
 
 
 def test_rule_10_a_hold_that_ended_before_what_is_parked_waits_for_nothing(progress: Progress):
-    progress.hold([(1_500, 3_000)])
-    progress.park([(3_001, 7)])
-    advance(progress, 9_000)
-    assert progress.watermark() == 3_001
+    progress.hold([(1_500, 29_999)])
+    park(progress, 30_500, 7)
+    advance(progress, 90_000)
+    assert progress.watermark() == 30_000
 
 
-def test_rule_10_the_first_that_is_parked_counts_behind_any_number_of_holds(progress: Progress):
+def test_rule_10_the_first_that_an_earlier_version_parked_counts_behind_any_number_of_holds(
+    progress: Progress, store: MemoryStore
+):
     progress.hold([(5_000 + number, 9_000 + number) for number in range(2_500)])
-    progress.park([(4_000 + number, 1) for number in range(2_500)])
+    park_each(store, *((4_000 + number, 1) for number in range(2_500)))
     advance(progress, 20_000)
     assert progress.watermark() == 4_000
     progress.lift([(4_000 + number, 1) for number in range(2_400)], 20_000)
@@ -448,12 +587,17 @@ def test_rule_10_the_first_that_is_parked_counts_behind_any_number_of_holds(prog
     assert progress.watermark() == 20_000
 
 
-def test_what_was_parked_and_lifted_leaves_nothing_once_markers_are_old(progress: Progress, store: MemoryStore):
+def test_what_was_parked_leaves_nothing_once_it_has_landed_and_markers_are_old(progress: Progress, store: MemoryStore):
     progress.refuse_unwritable()
-    progress.park([(800, 7)])
+    park(progress, 800, 7)
+    park_each(store, (800, 7))
     progress.lift([(800, 7)], 1_000)
-    store.sweep(1_000 + 1_000_001)
-    assert store._rows == {}
+    land(progress, 7)
+    advance(progress, 900_000)
+    advance(progress, 900_001)
+    progress.forget(1)
+    store.sweep(1_000_000 + 1_000_001)
+    assert {row[:1] for row in store._rows} == {b"a", b"b", b"t"}
 
 
 def test_a_cluster_that_takes_nothing_says_so(progress: Progress, store: MemoryStore):

@@ -6,7 +6,7 @@ noted less than its group has committed, the cluster has gone back, and the grou
 every effect may be repeated (rule 1). If the queue no longer keeps those messages, the cluster must be rebuilt.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -23,7 +23,7 @@ from workers.queue.port import PositionLostError, Queue, Topic
 
 _log = structlog.get_logger()
 
-_NUMBERS: Final[Mapping[Topic[object], int]] = {DELIVERIES: 1, RETRIES: 2}
+NUMBERS: Final[Mapping[Topic[object], int]] = {DELIVERIES: 1, RETRIES: 2}
 """The number of a topic in a cluster's notes. These never change, because clusters keep them."""
 
 
@@ -42,7 +42,7 @@ def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
     _note_complete(
         progress,
         {
-            (_NUMBERS[topic], partition): position
+            (NUMBERS[topic], partition): position
             for topic, group in cluster_groups(cluster)
             for partition, position in queue.positions(topic, group).items()
         },
@@ -50,9 +50,19 @@ def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
     progress.note_name(cluster)
 
 
+def note_parked(progress: Progress, since_ms: Iterable[int], queue: Queue, group: str) -> None:
+    """Notes in a cluster that it waits for what was parked, until its retries have applied all that is in their topic
+    now. since_ms: when the parked actions committed. Raises UnavailableError, QueueUnavailableError.
+    """
+    # The positions are read first: what is applied between the two reads only makes notes that have passed.
+    positions, ends = queue.positions(RETRIES, group), queue.ends(RETRIES)
+    until = {(NUMBERS[RETRIES], each): end for each, end in ends.items() if positions.get(each, 0) < end}
+    progress.park(since_ms, until)
+
+
 def furthest(progress: Progress) -> int:
-    """The largest offset that a cluster has noted, in any partition of any topic."""
-    return max(progress.applied().values(), default=0)
+    """The largest offset that a cluster has noted, or waits for, in any partition of any topic."""
+    return max([*progress.applied().values(), progress.awaited()])
 
 
 def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> None:
@@ -60,7 +70,7 @@ def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> No
     `furthest` of any cluster: otherwise the notes would claim messages of the new queue that were never applied.
     """
     _note_complete(
-        progress, {(number, partition): first_offset for number in _NUMBERS.values() for partition in range(partitions)}
+        progress, {(number, partition): first_offset for number in NUMBERS.values() for partition in range(partitions)}
     )
 
 
@@ -75,7 +85,7 @@ def behind(progress: Progress, queue: Queue, topic: Topic[object], group: str) -
 
     Raises UnavailableError, QueueUnavailableError.
     """
-    number = _NUMBERS[topic]
+    number = NUMBERS[topic]
     # The group's positions are read first, so that messages which are noted and committed between the two reads count
     # as noted.
     committed = queue.positions(topic, group)
@@ -148,7 +158,7 @@ class Applied:
             PositionLostError: the cluster's feeds were emptied or put back, and it must be rebuilt; nothing was noted.
             UnavailableError: later.
         """
-        number = _NUMBERS[self._topic]
+        number = NUMBERS[self._topic]
         noted = self._progress.applied()
         for key, offset in self._seen.items():
             if noted.get(key, 0) < offset:

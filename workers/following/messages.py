@@ -254,8 +254,8 @@ class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
     """A delivery that one cluster could not take, out of the way of those that it can.
 
     cluster: whose it is; a message that is done in one cluster is not in the other.
-    id: names it among what the cluster has parked, together with the commit of its action. The same for the same
-        delivery.
+    id: 1. In a message of an earlier version it names the note that this message has in its cluster, together with the
+        commit of its action.
     due_ms: the store's time before which it is not tried.
     delivery: as it was; its age keeps counting.
     """

@@ -90,8 +90,8 @@ DAMAGED: Final = _PART_GAUGES.gauge(
 HOLDS: Final = _GAUGES.gauge(
     "feed_cluster_holds",
     "Notes in a cluster that may keep its watermark back: for work that was `put_off`, for `refill`s after unfollows,"
-    " for large `fanout`s that are not done, for `parked` deliveries (1,000 of these at most). Absent if it does not"
-    " answer",
+    " for large `fanout`s that are not done, for `parked` deliveries (of those one for each partition and ten seconds,"
+    " ten minutes at most). Absent if it does not answer",
     CLUSTER,
     Label("kind", ("put_off", "refill", "fanout", "parked")),
 )

@@ -1,29 +1,32 @@
 """Parking moves deliveries that a cluster cannot take now to feed.retries, out of the way of those that it can.
 
-A delivery is parked in this order: a copy is in the topic; the cluster has noted it, so that the watermark waits for
-it; only then its message counts as done. It lands in this order: its cells, and all that follows from them, are
-durable; then the note is lifted; only then the copy counts as done. So every note has a copy that will lift it, and a
-step that is repeated writes the same cells.
+A delivery is parked in this order: a copy is in the topic; the cluster has noted how far the topic goes, so that the
+watermark waits until all of it has landed; only then its message counts as done. It lands in this order: its cells, and
+all that follows from them, are durable; then the cluster notes how far its retries have applied the topic, which ends
+the wait; only then the copy counts as done. A step that is repeated writes the same cells.
 """
 
-from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from typing import Final
 
 from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.progress import Progress
-from workers.following.messages import Delivery, Hold, Parked, encode_delivery, encode_parked
+from workers.following.applied import note_parked
+from workers.following.messages import Delivery, Hold, Parked, encode_parked
 from workers.following.packs import Pack
 from workers.following.topics import RETRIES
 from workers.following.writer import Writer
 from workers.queue.port import MAX_MESSAGE_BYTES, Queue, lag_of
 
 MAX_PARKED: Final = 200_000
-"""Nothing more is parked while this many messages wait for a cluster's retries. Their notes are one row of the cluster,
-of 16 bytes each."""
+"""Nothing more is parked while this many messages wait for a cluster's retries: they would land minutes after the
+cluster is back, and the topic is on the disks of the brokers."""
 
 _COPIES_AT_ONCE: Final = 2_000
 """About this many copies are published and noted together: a pack may be parked as thousands of deliveries."""
+
+_UNNOTED: Final = 1
+"""The id of a copy without a note of its own. Earlier versions noted each copy by an id that was made of its bytes."""
 
 
 class Parking:
@@ -58,14 +61,14 @@ class Parking:
             return [False] * len(messages)
         self._progress.refuse_unwritable()
         parked: list[bool] = []
-        waiting: dict[int, tuple[Parked, bytes]] = {}
+        waiting: list[tuple[Delivery, bytes]] = []
         for message in messages:
-            copies = self._copies(message, due_ms) if room > 0 else {}
+            copies = self._copies(message, due_ms) if room > 0 else []
             room -= len(copies)
-            waiting |= copies
+            waiting += copies
             if len(waiting) >= _COPIES_AT_ONCE:
                 self._keep(waiting)
-                waiting = {}
+                waiting = []
             parked.append(bool(copies))
         self._keep(waiting)
         return parked
@@ -77,34 +80,33 @@ class Parking:
         ours = [each for each in parked if each.cluster == self._cluster]
         if ours:
             self._writer.write([each.delivery for each in ours])
-            self._progress.lift(map(_note, ours), self._follows.about_now().latest_ms)
+            self._lift(ours)
 
     def give_up(self, parked: Parked) -> None:
-        """Lifts the note of a delivery that is in the dead letters: these keep no watermark back."""
+        """Ends the wait for a delivery that is in the dead letters: these keep no watermark back."""
         if parked.cluster == self._cluster:
-            self._progress.lift([_note(parked)], self._follows.about_now().latest_ms)
+            self._lift([parked])
 
-    def _keep(self, copies: Mapping[int, tuple[Parked, bytes]]) -> None:
+    def _lift(self, parked: Sequence[Parked]) -> None:
+        """Lifts the notes that an earlier version made, one for each message."""
+        noted = [(each.delivery.action.committed_ms, each.id) for each in parked if each.id != _UNNOTED]
+        if noted:
+            self._progress.lift(noted, self._follows.about_now().latest_ms)
+
+    def _keep(self, copies: Sequence[tuple[Delivery, bytes]]) -> None:
         if copies:
-            self._queue.publish(RETRIES, [value for _, value in copies.values()])
-            self._progress.park(_note(copy) for copy, _ in copies.values())
+            self._queue.publish(RETRIES, [value for _, value in copies])
+            since_ms = (delivery.action.committed_ms for delivery, _ in copies)
+            note_parked(self._progress, since_ms, self._queue, self._group)
 
-    def _copies(self, message: Delivery | Hold | Pack, due_ms: int) -> dict[int, tuple[Parked, bytes]]:
-        """The copies that replace a message, each with its encoded message, by their ids; none if the message cannot be
-        parked.
-        """
+    def _copies(self, message: Delivery | Hold | Pack, due_ms: int) -> list[tuple[Delivery, bytes]]:
+        """The deliveries of a message, each with the message that replaces it; none if the message cannot be parked."""
         if isinstance(message, Hold) or message.cluster not in (None, self._cluster):
-            return {}
-        copies: dict[int, tuple[Parked, bytes]] = {}
+            return []
+        copies: list[tuple[Delivery, bytes]] = []
         for delivery in message.deliveries() if isinstance(message, Pack) else [message]:
-            digest = blake2b(encode_delivery(delivery), digest_size=8).digest()
-            copy = Parked(self._cluster, max(1, int.from_bytes(digest) >> 1), due_ms, delivery)
-            value = encode_parked(copy)
+            value = encode_parked(Parked(self._cluster, _UNNOTED, due_ms, delivery))
             if len(value) > MAX_MESSAGE_BYTES:
-                return {}
-            copies[copy.id] = copy, value
+                return []
+            copies.append((delivery, value))
         return copies
-
-
-def _note(parked: Parked) -> tuple[int, int]:
-    return parked.delivery.action.committed_ms, parked.id
