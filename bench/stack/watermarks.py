@@ -23,7 +23,7 @@ BLOCKS = 10
 
 def measure(servers: Servers, context: Context) -> list[Row]:
     """The watermark of a cluster after many holds, and after many parked deliveries, against one without any"""
-    number, calls = context.pick(100_000, 10_000), context.pick(100, 20) // BLOCKS
+    number, calls = context.pick(100_000, 10_000), context.pick(1_000, 100) // BLOCKS
     with (
         replica(servers, NAMESPACE) as held,
         replica(servers, f"{NAMESPACE}parked") as parked,
