@@ -24,7 +24,7 @@ from tests.queue.memory_queue import MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.faults import fault
-from workers.following.topics import DELIVERIES, TOPICS
+from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.queue.port import PositionLostError
 
 GROUP = "writer-b"
@@ -121,6 +121,21 @@ def test_a_cluster_that_goes_back_under_its_writer_is_noticed_before_anything_is
         applied.note(spans)
 
     assert bench.progress.applied() == {}
+
+
+def test_a_cluster_has_lost_deliveries_if_what_was_parked_for_it_is_in_a_topic_that_was_made_again() -> None:
+    """It has noted offsets of the earlier topic: its watermark would not wait for what is parked with smaller ones."""
+    bench = Bench()
+    bench.done({0: 4})
+    bench.queue.publish(RETRIES, [b"1", b"2"], 1)
+    bench.progress.note_applied({(2, 1): 2})
+    assert bench.state() is None
+    bench.progress.note_applied({(2, 1): 3})
+
+    said = bench.state()
+    assert said == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
 
 
 def test_a_position_is_noted_only_if_everything_before_it_is() -> None:
