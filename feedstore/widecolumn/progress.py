@@ -11,12 +11,13 @@ Fourteen kinds of rows, named by their first byte:
   they come in a stream, each before the previous one has ended, and must not prolong each other.
 - fanouts: the holds of fanouts that are done in ranges of followers, each for the ranges that were published at once.
   They are kept apart for the same reason.
-- bounds: three times, and which rows of holds and of what is parked there are. All holds that end before the first time
+- bounds: two times, and which rows of holds and of what is parked there are. All holds that end before the first time
   have passed; no hold that is still to be noted ends before the second. A hold is in the row of its kind and of the day
-  on which it ends. All that was parked and committed before the third time has landed. A note on it is in the row of
-  the ten minutes in which it committed, or, if these are over by the third time, in the row of that time. What has
-  passed or landed stays there, and is removed with the whole row once no look reads that row: HBase walks over every
-  removed column for days, but not over columns that are there and sort before what is read.
+  on which it ends. A note on what is parked is in the row of the ten minutes in which it committed. Such a row has a
+  number that grows with each change of it, and a second one, at which all in the row had landed: a look reads the rows
+  that have changed since. What has passed or landed stays there, and is removed with the whole row once no look reads
+  that row: HBase walks over every removed column for days, but not over columns that are there and sort before what is
+  read.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
 - sent back: which actions were sent back to the expander because their deliveries came too late, each with a time. A
   delivery that was read from the follow store before that time need not be sent back any more.
@@ -49,9 +50,7 @@ _SENT_BACK = struct.Struct(">QQ")
 _TICKS, _PUT_OFF, _REFILLS, _FANOUTS, _PARKED, _MADE, _BOUNDS = b"t", b"h", b"r", b"d", b"k", b"m", b"b"
 """The first bytes of rows that are replaced by new ones if times must go back (`_TIMES`)."""
 _HOLDS = (_PUT_OFF, _REFILLS, _FANOUTS)
-"""The first bytes of rows of holds, in the order of `_Held`."""
-_NAMED = (*_HOLDS, _PARKED)
-"""The first bytes of rows that the row of bounds names. They never get another order, because clusters keep it."""
+"""The first bytes of rows of holds, in the order of `_Held`. They never get another order, because clusters keep it."""
 _TIMES = _ROW(b"e", 0)
 _NAME = _ROW(b"n", 0)
 _NAME_BYTES = 16
@@ -72,11 +71,14 @@ _NUMBERS = 2**32
 row of day 0 has what earlier versions noted: holds, and what they parked.
 """
 _NUMBER_MAX = 2**31
-_PASSED, _CLOSED, _LANDED = (0, 0), (0, 1), (0, 2)
-"""The columns of the three times in the row of bounds: before the first all holds have passed, before the second no
-hold ends that is still to be noted, before the third all has landed that was parked. Each row that is named has a
-column there as well: the number of its kind, from 1, and its day or its ten minutes.
+_PASSED, _CLOSED = (0, 0), (0, 1)
+"""The columns of the two times in the row of bounds: before the first all holds have passed, before the second no hold
+ends that is still to be noted. Each row of holds has a column there as well: the number of its kind, from 1, and its
+day. Each row of what is parked has two, with the numbers of its last change and of the change at which all in it had
+landed: 0, and its ten minutes from `_CHANGED` and from `_LANDED`. Programs from before such rows take these for the
+names of rows of holds, which are empty.
 """
+_CHANGED, _LANDED = 2, 2**31
 _EACH = 2**63
 """Earlier versions noted each message that they parked, in the row of what is put off, with `_EACH + since` where a
 hold has its `until`: no tick ever passes it. Such a note has the id of its message, and is lifted when that has landed.
@@ -114,19 +116,24 @@ def settled_through(ticks: Sequence[Cell]) -> int | None:
 
 
 class _Bounds(NamedTuple):
-    """All holds that end before `passed_ms` have passed; no hold that ends before `closed_ms` is noted any more. All
-    that was parked and committed before `landed_ms` has landed. rows: those that are named, by kind and number.
+    """All holds that end before `passed_ms` have passed; no hold that ends before `closed_ms` is noted any more. days:
+    the rows of holds that are named, by kind and day. changed: the number of the last change of each row of what is
+    parked. landed: the change at which all in the row had landed.
     """
 
     passed_ms: int
     closed_ms: int
-    landed_ms: int
-    rows: Sequence[tuple[bytes, int]]
+    days: Sequence[tuple[bytes, int]]
+    changed: Mapping[int, int]
+    landed: Mapping[int, int]
 
     def are_read(self, kind: bytes) -> list[int]:
-        """The numbers of those rows of a kind that a look reads, in order."""
-        first = _ten_minutes(self.landed_ms) if kind == _PARKED else _day(self.passed_ms)
-        return [number for of, number in self.rows if of == kind and number >= first]
+        """The days of those rows of a kind of holds that a look reads, in order."""
+        return [day for of, day in self.days if of == kind and day >= _day(self.passed_ms)]
+
+    def waiting(self) -> list[int]:
+        """The numbers of those rows of what is parked that a look reads, in order."""
+        return [number for number, change in sorted(self.changed.items()) if self.landed.get(number, 0) < change]
 
 
 class _Held(NamedTuple):
@@ -244,14 +251,12 @@ class Progress:
             # The bound was read before the holds: a hold that was noted since ends after it, so none is overlooked.
             ends = (until for holds in _standing(slowest, held) for until, _ in holds)
             noted |= {_PASSED: min(bounds.closed_ms, *ends, slowest), _CLOSED: slowest}
-        if bounds.are_read(_PARKED):
-            # What is parked later has not landed yet, so it committed at this watermark or later. If it committed
-            # before, because it is repeated or the watermark was turned back, it is noted where looks read.
-            noted[_LANDED] = _watermark(slowest, held)
+        # The changes were read before the rows: a row that has changed since is read again.
+        first = min((_ten_minutes(_times(each)[1]) for each in held.put_off if _is_parked(each)), default=_LANDED)
+        noted |= {(0, _LANDED + each): bounds.changed[each] for each in bounds.waiting() if each < first}
         if noted:
-            self._store.apply(
-                [Put([(self._row(_BOUNDS), 1 + ms)], [_POSITION.pack(*key)]) for key, ms in noted.items()]
-            )
+            row = self._row(_BOUNDS)
+            self._store.apply([Put([(row, 1 + number)], [_POSITION.pack(*key)]) for key, number in noted.items()])
 
     def hold(self, holds: Iterable[tuple[int, int]]) -> None:
         """Notes holds (since_ms, until_ms): durable before the message that causes them is committed. A hold that would
@@ -289,22 +294,27 @@ class Progress:
         offsets by (topic, partition), as for `note_applied`: its copies are before them. The watermark stays at or
         below each `since_ms`, and up to ten seconds below the first, until all of these offsets are applied.
         """
-        left = {ms - ms % _SLOT_MS for ms in since_ms}
-        landed_ms = self._bounds().landed_ms
-        while left:
-            numbers = {slot: _ten_minutes(max(slot, landed_ms)) for slot in left}
-            puts = [self._named(_PARKED, numbers.values())]
-            for slot, number in numbers.items():
-                row = self._row(_PARKED, number)
-                puts += [Put([(row, 1 + end)], [_WAITS.pack(slot, *key)]) for key, end in until.items()]
-            self._store.apply(puts)
-            # The bound may have been raised meanwhile, past what was sent again from the dead letters.
-            landed_ms = self._bounds().landed_ms
-            left = {slot for slot, number in numbers.items() if number < _ten_minutes(landed_ms)}
+        slots = {ms - ms % _SLOT_MS for ms in since_ms}
+        puts: list[Put] = []
+        for slot in slots:
+            row = self._row(_PARKED, _ten_minutes(slot))
+            puts += [Put([(row, 1 + end)], [_WAITS.pack(slot, *key)]) for key, end in until.items()]
+        if not puts:
+            return
+        self._store.apply(puts)
+        self._change({_ten_minutes(slot) for slot in slots})
+
+    def _change(self, numbers: Iterable[int]) -> None:
+        """Makes looks read rows of what is parked, whose notes are durable. The number of the change is larger than all
+        that a process can have read before these notes: so no process takes the rows for landed without a look at them.
+        """
+        change = 1 + max(self._bounds().changed.values(), default=0)
+        columns = [_POSITION.pack(0, _CHANGED + number) for number in sorted({*numbers})]
+        self._store.apply([Put([(self._row(_BOUNDS), 1 + change)], columns)])
 
     def awaited(self) -> int:
         """The largest offset that anything parked waits for, in any partition of any topic; 0 if nothing does."""
-        rows = [self._row(_PARKED, number) for number in self._bounds().are_read(_PARKED)]
+        rows = [self._row(_PARKED, number) for number in self._bounds().waiting()]
         return max((cell.timestamp - 1 for cells in self._store.cells_of(rows) for cell in cells), default=0)
 
     def lift(self, parked: Iterable[tuple[int, int]], now_ms: int) -> None:
@@ -380,15 +390,25 @@ class Progress:
                 times = [(column, int.from_bytes(column[:8])) for column in columns]
                 self._drop(row, [Cell(column, ms) for column, ms in times if ms < before_ms])
         bounds = self._bounds()
-        for kind, number in bounds.rows:
-            if number not in bounds.are_read(kind):
-                row = self._row(kind, number)
-                if kind == _PARKED:
-                    self._drop(row, self._store.cells(row))
-                else:
-                    for page in self._pages(row, None):
-                        self._drop(row, [Cell(column, _times(column)[0]) for column in page])
-                self._drop(self._row(_BOUNDS), [Cell(_name_of(kind, number), 1)])
+        for kind, day in bounds.days:
+            if day not in bounds.are_read(kind):
+                row = self._row(kind, day)
+                for page in self._pages(row, None):
+                    self._drop(row, [Cell(column, _times(column)[0]) for column in page])
+                self._drop(self._row(_BOUNDS), [Cell(_name_of(kind, day), 1)])
+        self._forget_landed(bounds)
+
+    def _forget_landed(self, bounds: _Bounds) -> None:
+        waiting, applied = {*bounds.waiting()}, self.applied()
+        for row, _ in self._store.scan(_ROW(_PARKED, 0), _ROW(b"l", 0)):
+            if int.from_bytes(row[1:]) // _NUMBERS not in waiting:
+                self._drop(row, [cell for cell in self._store.cells(row) if _has_landed(cell, applied)])
+        # The last change stays: the next one must have a larger number than all that are removed.
+        last = max(bounds.changed.values(), default=0)
+        for number, change in bounds.landed.items():
+            if number not in waiting and change < last:
+                for first in _CHANGED, _LANDED:  # in this order: a row of which only the first is removed is not read
+                    self._drop(self._row(_BOUNDS), [Cell(_POSITION.pack(0, first + number), 1 + change)])
 
     def made(self, at_ms: int) -> None:
         """Notes that the cluster was created again at a time. What was read before that time is late (rule 8): markers
@@ -466,7 +486,7 @@ class Progress:
             for page in self._pages(self._row(_PUT_OFF), _before(_EACH))
             for column in page
         ]
-        parked = {number: self._store.cells(self._row(_PARKED, number)) for number in self._bounds().are_read(_PARKED)}
+        parked = {number: self._store.cells(self._row(_PARKED, number)) for number in self._bounds().waiting()}
         holds = [[_HOLD.unpack(column) for column in columns if not _is_parked(column)] for columns in self._held()]
         of_holds = itertools.chain.from_iterable(itertools.chain.from_iterable(holds))
         latest = [*(cell.timestamp for cell in (*ticks, *made)), *of_holds]
@@ -478,8 +498,9 @@ class Progress:
                 self._note(kind, {(min(since, to_ms), min(until, to_ms)) for until, since in some})
             self._copy(self._row(_PUT_OFF), of_earlier)
             for number, cells in parked.items():
-                self._store.apply([self._named(_PARKED, [number])])
                 self._copy(self._row(_PARKED, number), cells)
+            if parked:
+                self._change(parked)
             self._copy(self._row(_TICKS), [tick for tick in ticks if tick.timestamp <= to_ms])
             if made:
                 self.made(min(to_ms, max(cell.timestamp for cell in made)))
@@ -510,36 +531,47 @@ class Progress:
 
     def _bounds(self) -> _Bounds:
         noted = {_POSITION.unpack(cell.column): cell.timestamp - 1 for cell in self._store.cells(self._row(_BOUNDS))}
-        passed_ms, closed_ms, landed_ms = (noted.pop(key, 0) for key in (_PASSED, _CLOSED, _LANDED))
-        return _Bounds(passed_ms, closed_ms, landed_ms, [(_NAMED[kind - 1], number) for kind, number in sorted(noted)])
+        passed_ms, closed_ms = noted.pop(_PASSED, 0), noted.pop(_CLOSED, 0)
+        changed: dict[int, int] = {}
+        landed: dict[int, int] = {}
+        days: list[tuple[bytes, int]] = []
+        for kind, number in sorted(noted):
+            if kind:
+                days.append((_HOLDS[kind - 1], number))
+            elif number < _LANDED:
+                changed[number - _CHANGED] = noted[kind, number]
+            else:
+                landed[number - _LANDED] = noted[kind, number]
+        return _Bounds(passed_ms, closed_ms, days, changed, landed)
 
     def _held(self, bounds: _Bounds | None = None) -> _Held:
-        # The bounds are read first: a hold that is noted later ends after them, and the caller need not know its day.
+        # What is parked is read first, and then the bounds again: it may become a hold, of a day that had none.
         bounds = bounds or self._bounds()
+        waiting = bounds.waiting()
+        parked = self._not_landed(waiting)
+        if waiting:
+            bounds = self._bounds()
+        # A hold that is noted later ends after these bounds, and the caller need not know its day.
         after = _before(bounds.passed_ms)
-        # What is parked is read first: it may become a hold. What is put off is read before the other kinds: its hold
-        # may pass once one for its refill, or its ranges, has been noted.
-        found = {_PUT_OFF: self._not_landed(bounds) + self._put_off(after), _REFILLS: [], _FANOUTS: []}
+        # What is put off is read before the other kinds: its hold may pass once one for its refill, or its ranges, has
+        # been noted.
+        found = {_PUT_OFF: parked + self._put_off(after), _REFILLS: [], _FANOUTS: []}
         for kind, columns in found.items():
-            for number in ([] if kind == _PUT_OFF else [0]) + bounds.are_read(kind):
-                columns.extend(itertools.chain.from_iterable(self._pages(self._row(kind, number), after)))
+            for day in ([] if kind == _PUT_OFF else [0]) + bounds.are_read(kind):
+                columns.extend(itertools.chain.from_iterable(self._pages(self._row(kind, day), after)))
         return _Held(*found.values())
 
-    def _not_landed(self, bounds: _Bounds) -> list[bytes]:
+    def _not_landed(self, numbers: Sequence[int]) -> list[bytes]:
         """What is parked, as columns of holds: all of the first row with something that has not landed. Those of later
-        rows committed later: a note on what committed before `landed_ms` is in the first row that is read.
+        rows committed later.
         """
-        numbers = bounds.are_read(_PARKED)
         if not numbers:
             return []
         applied = self.applied()  # before the notes: what is noted later may be applied then, and counts all the same
         for number in numbers:
-            waits = [
-                (_WAITS.unpack(cell.column), cell.timestamp - 1)
-                for cell in self._store.cells(self._row(_PARKED, number))
-            ]
-            if found := [slot for (slot, *key), end in waits if applied.get((key[0], key[1]), 0) < end]:
-                return [_HOLD.pack(_EACH + slot, 0) for slot in found]
+            cells = self._store.cells(self._row(_PARKED, number))
+            if found := [cell for cell in cells if not _has_landed(cell, applied)]:
+                return [_HOLD.pack(_EACH + _WAITS.unpack(cell.column)[0], 0) for cell in found]
         return []
 
     def _put_off(self, after: bytes) -> list[bytes]:
@@ -553,9 +585,9 @@ class Progress:
                 break
         return found
 
-    def _named(self, kind: bytes, numbers: Iterable[int]) -> Put:
-        """Names rows of a kind in the row of bounds, so that looks read them."""
-        return Put([(self._row(_BOUNDS), 1)], [_name_of(kind, number) for number in sorted({*numbers})])
+    def _named(self, kind: bytes, days: Iterable[int]) -> Put:
+        """Names rows of a kind of holds in the row of bounds, so that looks read them."""
+        return Put([(self._row(_BOUNDS), 1)], [_name_of(kind, day) for day in sorted({*days})])
 
     def _copy(self, row: bytes, cells: Sequence[Cell]) -> None:
         self._store.apply([Put([(row, cell.timestamp)], [cell.column]) for cell in cells])
@@ -583,12 +615,17 @@ def _ten_minutes(since: int) -> int:
     """The number of the row in which a note on what is parked is. Times later than any clock should show all count as
     the last ones.
     """
-    return min(since // _PARKED_MS, _NUMBER_MAX)
+    return min(since // _PARKED_MS, _NUMBER_MAX // 2)
 
 
-def _name_of(kind: bytes, number: int) -> bytes:
-    """The column in the row of bounds that names a row."""
-    return _POSITION.pack(1 + _NAMED.index(kind), number)
+def _name_of(kind: bytes, day: int) -> bytes:
+    """The column in the row of bounds that names a row of holds."""
+    return _POSITION.pack(1 + _HOLDS.index(kind), day)
+
+
+def _has_landed(note: Cell, applied: Mapping[tuple[int, int], int]) -> bool:
+    _, topic, partition = _WAITS.unpack(note.column)
+    return applied.get((topic, partition), 0) >= note.timestamp - 1
 
 
 def _before(until: int) -> bytes:

@@ -16,7 +16,7 @@ from feedstore.following import FEEDS, Witnesses
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
-from workers.following.groups import cluster_groups, damaged_message
+from workers.following.groups import cluster_groups, damaged_message, lost_message
 from workers.following.topics import DELIVERIES, RETRIES
 from workers.pipeline.retry import RETRY_REST
 from workers.queue.port import PositionLostError, Queue, Topic
@@ -63,6 +63,16 @@ def note_parked(progress: Progress, since_ms: Iterable[int], queue: Queue, group
 def furthest(progress: Progress) -> int:
     """The largest offset that a cluster has noted, or waits for, in any partition of any topic."""
     return max([*progress.applied().values(), progress.awaited()])
+
+
+def is_of_an_earlier_topic(progress: Progress, queue: Queue) -> bool:
+    """Whether a cluster has applied more of what was parked than there ever was: `feed.retries` was made again. Then
+    its notes claim what is not there yet. Raises UnavailableError, QueueUnavailableError.
+    """
+    applied, ends = progress.applied(), queue.ends(RETRIES)
+    return any(
+        topic == NUMBERS[RETRIES] and offset > ends.get(partition, 0) for (topic, partition), offset in applied.items()
+    )
 
 
 def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> None:
@@ -138,6 +148,8 @@ class Applied:
         """
         with suppress(UnavailableError):
             self._refuse_lost()
+        if is_of_an_earlier_topic(self._progress, self._queue):
+            raise PositionLostError(lost_message(self._cluster))
         back = behind(self._progress, self._queue, self._topic, self._group)
         if back:
             again = self._queue.go_back(self._topic, self._group, back)

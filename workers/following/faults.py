@@ -10,7 +10,7 @@ from feedstore.following.witnesses import ROWS
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError, WideColumnStore
 from feedstore.widecolumn.progress import Progress
-from workers.following.applied import behind
+from workers.following.applied import behind, is_of_an_earlier_topic
 from workers.following.groups import away_message, cluster_groups, damaged_message, lost_message, older_message
 from workers.queue.port import Queue, lost_of
 
@@ -50,6 +50,8 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
     try:
         _refuse_away(replica, clock)
         trusted_watermark(replica)
+        if is_of_an_earlier_topic(Progress(replica.progress), queue):
+            return ReplicaFault(lost_message(name))
         older = False
         for topic, group in cluster_groups(name):
             back = behind(Progress(replica.progress), queue, topic, group)
