@@ -530,7 +530,7 @@ def _applied_before_landing() -> Patches:
 
 def _parked_without_a_copy(world: World) -> None:
     for each in world.parking.values():
-        each._queue = _Lying(each._queue, publish=lambda _topic, _values: None)
+        each._queue = _Lying(each._queue, publish=lambda _topic, _values, _partition: None)
 
 
 def _parked_without_a_note(world: World) -> None:
@@ -539,11 +539,11 @@ def _parked_without_a_note(world: World) -> None:
 
 
 def _noted_before_the_copy() -> Patches:
-    def keep(each: Parking, copies: Sequence[tuple[Delivery, bytes]]) -> None:
+    def keep(each: Parking, copies: Sequence[tuple[Delivery, bytes]], partition: int) -> None:
         if copies:
             since_ms = (delivery.action.committed_ms for delivery, _ in copies)
-            applied.note_parked(each._progress, since_ms, each._queue, each._group)
-            each._queue.publish(RETRIES, [value for _, value in copies])
+            applied.note_parked(each._progress, since_ms, each._queue, partition)
+            each._queue.publish(RETRIES, [value for _, value in copies], partition)
 
     return [(Parking, "_keep", keep)]
 

@@ -50,14 +50,11 @@ def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
     progress.note_name(cluster)
 
 
-def note_parked(progress: Progress, since_ms: Iterable[int], queue: Queue, group: str) -> None:
-    """Notes in a cluster that it waits for what was parked, until its retries have applied all that is in their topic
-    now. since_ms: when the parked actions committed. Raises UnavailableError, QueueUnavailableError.
+def note_parked(progress: Progress, since_ms: Iterable[int], queue: Queue, partition: int) -> None:
+    """Notes in a cluster that it waits for what was parked, until its retries have applied all that is in a partition
+    of their topic now. since_ms: when the parked actions committed. Raises UnavailableError, QueueUnavailableError.
     """
-    # The positions are read first: what is applied between the two reads only makes notes that have passed.
-    positions, ends = queue.positions(RETRIES, group), queue.ends(RETRIES)
-    until = {(NUMBERS[RETRIES], each): end for each, end in ends.items() if positions.get(each, 0) < end}
-    progress.park(since_ms, until)
+    progress.park(since_ms, {(NUMBERS[RETRIES], partition): queue.ends(RETRIES)[partition]})
 
 
 def furthest(progress: Progress) -> int:

@@ -56,6 +56,8 @@ class Parking:
                 Some may be in the topic then, and will land twice.
         """
         due_ms = self._follows.about_now().latest_ms + int(wait_s * 1_000)
+        # One partition for each call, so that there are few notes however many partitions there are.
+        partition = due_ms % self._queue.partitions(RETRIES)
         room = MAX_PARKED - lag_of(self._queue, RETRIES, self._group)
         if room <= 0:
             return [False] * len(messages)
@@ -67,10 +69,10 @@ class Parking:
             room -= len(copies)
             waiting += copies
             if len(waiting) >= _COPIES_AT_ONCE:
-                self._keep(waiting)
+                self._keep(waiting, partition)
                 waiting = []
             parked.append(bool(copies))
-        self._keep(waiting)
+        self._keep(waiting, partition)
         return parked
 
     def land(self, parked: Sequence[Parked]) -> None:
@@ -83,7 +85,9 @@ class Parking:
             self._lift(ours)
 
     def give_up(self, parked: Parked) -> None:
-        """Ends the wait for a delivery that is in the dead letters: these keep no watermark back."""
+        """Lifts the note of a delivery that is in the dead letters, if an earlier version made one: dead letters keep no
+        watermark back.
+        """
         if parked.cluster == self._cluster:
             self._lift([parked])
 
@@ -93,11 +97,11 @@ class Parking:
         if noted:
             self._progress.lift(noted, self._follows.about_now().latest_ms)
 
-    def _keep(self, copies: Sequence[tuple[Delivery, bytes]]) -> None:
+    def _keep(self, copies: Sequence[tuple[Delivery, bytes]], partition: int) -> None:
         if copies:
-            self._queue.publish(RETRIES, [value for _, value in copies])
+            self._queue.publish(RETRIES, [value for _, value in copies], partition)
             since_ms = (delivery.action.committed_ms for delivery, _ in copies)
-            note_parked(self._progress, since_ms, self._queue, self._group)
+            note_parked(self._progress, since_ms, self._queue, partition)
 
     def _copies(self, message: Delivery | Hold | Pack, due_ms: int) -> list[tuple[Delivery, bytes]]:
         """The deliveries of a message, each with the message that replaces it; none if the message cannot be parked."""
