@@ -196,6 +196,10 @@ class Shard(Protocol):
 
     def mark_relayed(self, ids: Sequence[int]) -> None: ...
 
+    def may_relay(self) -> bool:
+        """As `FollowStore.may_relay`. A shard in a file always says True."""
+        ...
+
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
         """Marks up to `limit` outbox rows with ids above `after` as not relayed. Returns the last id, None if none."""
         ...

@@ -498,6 +498,9 @@ class SQLiteShard:
         with self._database.write() as connection:
             connection.executemany("DELETE FROM outbox_unrelayed WHERE id = ?", [(each,) for each in ids])
 
+    def may_relay(self) -> bool:
+        return True
+
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
         with self._database.write() as connection:
             rows = connection.execute(

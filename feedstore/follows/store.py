@@ -337,6 +337,17 @@ class FollowStore:
             marks[row.shard].append(row.id)
         self._all.on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
+    def may_relay(self, shard: int) -> bool:
+        """Whether this store is the one that relays a shard now, if several processes on any hosts would. Ask before
+        each look at its outbox.
+
+        One that got True keeps that until it is closed or its process dies, or until it has not asked for half a
+        minute, because its host is gone, for example. Then the first that asks gets it. For a moment two may have it:
+        relaying a row twice is harmless (rule 1). A store in files does not know of other processes, and always says
+        True.
+        """
+        return self._all.on(shard, lambda each: each.may_relay())
+
     def relay_again(self) -> bool:
         """Marks every row that is left in the outbox as not relayed, and every refill as not published. Call it if the
         queue was lost with its messages. Returns whether the outbox still has all its rows; False if some have expired,

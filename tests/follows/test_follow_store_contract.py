@@ -486,6 +486,14 @@ def test_what_one_call_records_shares_rows_of_the_outbox(store: FollowStore, clo
     assert store.backlog() == (0, 0, None)
 
 
+def test_the_only_one_that_asks_may_relay_every_shard(store: FollowStore):
+    for _ in range(3):
+        assert [store.may_relay(shard) for shard in range(store.shards())] == [True] * store.shards()
+    record(store, *(Follow(each, user(99)) for each in range(1, 40)))
+    relay_all(store)
+    assert all(store.may_relay(shard) for shard in range(store.shards()))
+
+
 def test_a_refused_action_has_no_place_in_the_outbox(store: FollowStore):
     answers = store.record([Request(Follow(1, user(2))), Request(DeletePin(77)), Request(Follow(1, user(3)))])
     assert isinstance(answers[1], ActionRefusedError)

@@ -435,6 +435,77 @@ def test_a_closed_store_says_so(shards: int):
             call()
 
 
+# Who relays
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_one_store_at_a_time_may_relay_and_after_its_end_another_one_may(open_one: Opener):
+    first, second = open_one(), open_one()
+    for _ in range(3):
+        assert (first.may_relay(0), second.may_relay(0)) == (True, False)
+    first.close()
+    with pytest.raises(FollowStoreUnavailableError, match="closed"):
+        first.may_relay(0)
+    until(lambda: second.may_relay(0))
+    assert not open_one().may_relay(0)
+
+
+def test_each_shard_has_a_relay_of_its_own():
+    servers = mysql_places.fresh(3)
+    stores = [mysql.open_store(servers) for _ in range(3)]
+    try:
+        assert [store.may_relay(shard) for shard, store in enumerate(stores)] == [True] * 3
+        assert [[store.may_relay(shard) for shard in range(3)] for store in stores] == [
+            [True, False, False],
+            [False, True, False],
+            [False, False, True],
+        ]
+    finally:
+        for store in stores:
+            store.close()
+
+
+def test_a_store_that_asks_no_more_may_not_relay_for_ever(open_one: Opener):
+    """As if its host had lost its power: no word comes from it, and its connection stays open."""
+    silent, other = open_one(PoolBounds(claim_s=1.0)), open_one()
+    assert silent.may_relay(0)
+    until(lambda: other.may_relay(0))
+    assert not silent.may_relay(0)
+
+
+def test_a_store_whose_connection_has_ended_asks_for_its_shard_again(open_one: Opener, raw: MySQLConnection):
+    first, second = open_one(), open_one()
+    assert first.may_relay(0)
+    assert kill_all(raw) > 0
+    until(lambda: second.may_relay(0))
+    assert not first.may_relay(0)
+    assert kill_all(raw) > 0
+    until(lambda: first.may_relay(0))
+    assert not second.may_relay(0)
+
+
+def test_a_relay_takes_one_connection_and_leaves_those_of_others(open_one: Opener):
+    store = open_one(PoolBounds(connections=1, transaction_s=0.05))
+    with shard_of(store)._pool.lend():
+        assert store.may_relay(0)
+    store.now()
+
+
+def test_databases_with_long_names_have_relays_of_their_own():
+    longest = [mysql_places.server(f"{mysql_places.PREFIX}_".ljust(63, "x") + each) for each in "ab"]
+    stores: list[FollowStore] = []
+    try:
+        for each in longest:
+            mysql.create([each])
+            stores.append(mysql.open_store([each]))
+        assert [store.may_relay(0) for store in stores] == [True, True]
+    finally:
+        for store in stores:
+            store.close()
+        for each in longest:
+            mysql_places.drop(each)
+
+
 CHILD = """
 import os, sys
 from pathlib import Path

@@ -1,10 +1,12 @@
 """The relays: one for each shard of the follow store, and what sends the ticks."""
 
 import json
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pytest
+import structlog
 
 from feedstore.domain import Follow, Followed, RecordedAction, user
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
@@ -15,7 +17,7 @@ from workers.following.messages import Task, decode_actions, encode_action, wrap
 from workers.following.topics import ACTIONS, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, Malformed, MalformedError
+from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, Malformed, MalformedError, QueueUnavailableError, Topic
 
 NOW_MS = 1_700_000_000_000
 TIME_OUT_S = 20.0
@@ -56,6 +58,17 @@ class Shaky:
         return shaky
 
 
+class ShakyQueue(MemoryQueue):
+    """A queue that may be away."""
+
+    is_away = False
+
+    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+        if self.is_away:
+            raise QueueUnavailableError("queue: away")
+        super().publish(topic, values, partition)
+
+
 class Bench:
     """Three shards, a queue, and the loops that relay."""
 
@@ -64,7 +77,7 @@ class Bench:
         stores = [open_in_memory(self.clock.ms) for _ in range(3)]
         self.shards = [Shaky(store._shards[0], self.clock) for store in stores]
         self.follows = FollowStore(self.shards)  # type: ignore[arg-type]
-        self.queue = MemoryQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)
+        self.queue = ShakyQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)
         self.dead = MemoryDeadLetters()
         self.relays = [
             Relay(self.follows, shard, self.queue, ACTIONS, self.dead, self.clock, lambda: 1, wrap_actions)
@@ -171,6 +184,96 @@ def test_a_ticker_looks_again_soon_while_a_shard_is_away(bench: Bench) -> None:
     bench.shards[2].takes_s = 0.0
     bench.ticker.step()
     assert bench.ticker.rest_s < 0.1
+
+
+# Several relays
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Claim:
+    """What the follow store says to a relay that asks if it may relay a shard."""
+
+    def __init__(self) -> None:
+        self.mine = True
+        self.is_away = False
+        self.asked = 0
+
+    def __call__(self) -> bool:
+        self.asked += 1
+        if self.is_away:
+            raise FollowStoreUnavailableError("shard: away")
+        return self.mine
+
+
+def claiming(bench: Bench) -> tuple[Relay[Any], Claim]:
+    """A relay of shard 0 that must ask before it relays."""
+    may_relay = Claim()
+    relay = Relay(
+        bench.follows, 0, bench.queue, ACTIONS, bench.dead, bench.clock, lambda: 1, wrap_actions, may_relay=may_relay
+    )
+    return relay, may_relay
+
+
+def test_a_relay_leaves_a_shard_to_the_one_that_has_it_and_takes_over(bench: Bench) -> None:
+    relay, claim = claiming(bench)
+    bench.follow(range(1, 100))
+    held = bench.of_shard(0)
+    claim.mine = False
+
+    assert not relay.step()
+    assert held
+    assert bench.of_shard(0) == held
+    assert bench.relayed() == []
+    waiting_s = relay.rest_s
+
+    claim.mine = True
+    assert relay.step()
+    assert tasks(bench.relayed()) == held
+    assert relay.rest_s < waiting_s, "one that only waits asks more rarely"
+
+
+def test_a_relay_says_once_that_another_one_has_its_shard_and_once_that_it_took_over(bench: Bench) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.INFO))
+    relay, claim = claiming(bench)
+    with structlog.testing.capture_logs() as logs:
+        for claim.mine in (True, True, False, False, True, True):
+            relay.step()
+
+    assert [(line["event"], line["shard"]) for line in logs] == [("relay.waits", 0), ("relay.took_over", 0)]
+
+
+def test_a_relay_that_cannot_ask_relays_nothing_and_asks_ever_more_rarely(bench: Bench) -> None:
+    relay, claim = claiming(bench)
+    bench.follow(range(1, 100))
+    held = bench.of_shard(0)
+    claim.is_away = True
+    for _ in range(1_000):
+        assert not relay.step()
+        bench.clock.s += 0.01
+    assert bench.of_shard(0) == held
+    assert 5 <= claim.asked < 100
+
+    claim.is_away = False
+    bench.clock.s += 60.0
+    assert relay.step()
+    assert tasks(bench.relayed()) == held
+
+
+def test_a_relay_that_lost_its_shard_while_the_queue_was_away_leaves_the_rows_to_the_other(bench: Bench) -> None:
+    relay, claim = claiming(bench)
+    bench.follow(range(1, 100))
+    held = bench.of_shard(0)
+    bench.queue.is_away = True
+    assert not relay.step()
+
+    bench.queue.is_away = False
+    claim.mine = False
+    bench.clock.s += 60.0
+    assert not relay.step()
+    assert bench.relayed() == []
+
+    assert bench.relays[0].step()
+    assert tasks(bench.relayed()) == held
 
 
 # Rows of newer programs

@@ -111,6 +111,9 @@ class MemoryShard:
         for row in ids:
             self._unrelayed.pop(row, None)
 
+    def may_relay(self) -> bool:
+        return True
+
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
         rows = [row for row in self._outbox if row > after][:limit]
         self._unrelayed = dict.fromkeys(sorted([*self._unrelayed, *rows]))

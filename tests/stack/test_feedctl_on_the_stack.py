@@ -255,8 +255,8 @@ def started(process: subprocess.Popen[bytes], loop: str, log: Path) -> bool:
     return said(log, "loop.started", loop)
 
 
-def said(log: Path, event: str, loop: str) -> bool:
-    """Whether this event of this loop is in a log, in which libraries may write too."""
+def said(log: Path, event: str, loop: str | None = None) -> bool:
+    """Whether this event, of this loop or of none, is in a log, in which libraries may write too."""
     for line in log.read_text(errors="replace").splitlines():
         with suppress(ValueError):  # a library's
             logged = json.loads(line)
@@ -302,6 +302,26 @@ def test_two_workers_of_each_role_do_the_work_and_end_when_they_are_asked_to(rea
     assert real.feed(2) == expected[2]
     assert [log.name for _, loop, log in copies if not said(log, "loop.stopped", loop)] == []
     # One worker continues where they ended.
+    real.process("work", "--until-idle")
+    assert "no difference" in real("verify").stderr
+
+
+def test_a_relay_that_is_killed_is_replaced_by_one_that_waited(real: Cli, tmp_path: Path) -> None:
+    first_log, second_log = tmp_path / "first.log", tmp_path / "second.log"
+    with running(real, ["relay"], first_log) as first, ExitStack() as later:
+        real("follow", 901, "--user", 902)
+        eventually(lambda: real.json("status", code=None)["groups"]["relay"] == 0, "the first relays", DEADLINE_S)
+        second = later.enter_context(running(real, ["relay"], second_log))
+        eventually(lambda: said(second_log, "relay.waits"), "the second waits", DEADLINE_S)
+        assert not said(second_log, "relay.took_over")
+
+        first.kill()
+        eventually(lambda: said(second_log, "relay.took_over"), "the second takes over", DEADLINE_S)
+        real("follow", 901, "--user", 903)
+        eventually(lambda: real.json("status", code=None)["groups"]["relay"] == 0, "the second relays", DEADLINE_S)
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(DEADLINE_S) == 0
+    assert not said(first_log, "relay.waits")
     real.process("work", "--until-idle")
     assert "no difference" in real("verify").stderr
 

@@ -363,6 +363,7 @@ def relays(ports: Ports, config: Config) -> list[Loop]:
             wrap_actions,
             ports.meter,
             ports.tracer,
+            partial(ports.follows.may_relay, shard),
         )
         for shard in range(ports.follows.shards())
     ]

@@ -241,7 +241,8 @@ def stopping() -> Iterator[Stop]:
 @metrics_option
 @pass_session
 def relay(session: Session, metrics_at: str | None) -> None:
-    """Run one relay: from the outboxes of the follow store to the queue. Any number may run.
+    """Run one relay: from the outboxes of the follow store to the queue. Any number may run: one at a time relays a
+    shard, and another one takes over when it ends.
 
     \b
     Examples:

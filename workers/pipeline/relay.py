@@ -26,6 +26,9 @@ AT_ONCE = 10_000
 _REST_S = 0.05
 """Not shorter: each look at an outbox is a query, and on a quiet day most of them find nothing."""
 
+_WAITING_REST_S = 2.0
+"""How long a relay rests while another one has its shard: within this time it takes over from one that has ended."""
+
 _POLICY = RetryPolicy(longest_s=2.0)
 """Ticks go every second: a longer rest would keep the watermarks back."""
 
@@ -56,15 +59,14 @@ class Outbox(Protocol[Rows]):
 
 
 class Relay(Generic[Rows]):
-    """Publishes the rows of one shard's outbox to a topic. One relay is enough; several may run, but each relays every
-    row, and a row that two of them relay arrives twice.
+    """Publishes the rows of one shard's outbox to a topic. If several run, one of them does, and another one takes over
+    when it ends. A row that two relay, while one takes over, arrives twice.
 
     dead: gets messages that are too large for any queue: their rows are damaged. clock: monotonic seconds. wall_ms: ms
     since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message. tracer: gets
-    each lot that is relayed; it finds the contexts in the rows without decoding them.
+    each lot that is relayed; it finds the contexts in the rows without decoding them. may_relay: whether this relay is
+    the one that relays, asked before each look at the outbox; it may raise NotNowError.
     """
-
-    rest_s = _REST_S
 
     def __init__(
         self,
@@ -78,7 +80,10 @@ class Relay(Generic[Rows]):
         wrap: Callable[[Sequence[tuple[int, bytes]]], Sequence[bytes]],
         meter: Meter = UNCOUNTED,
         tracer: Tracer = UNTRACED,
+        may_relay: Callable[[], bool] = lambda: True,
     ) -> None:
+        self._may_relay = may_relay
+        self._relays = True
         self._wrap = wrap
         self._meter = meter
         self._tracer = tracer
@@ -93,8 +98,12 @@ class Relay(Generic[Rows]):
         self._wall_ms = wall_ms
         self._away = Away(clock, meter, self.name, "outbox", "relay.unavailable", _POLICY, shard=shard)
 
+    @property
+    def rest_s(self) -> float:
+        return _REST_S if self._relays else _WAITING_REST_S
+
     def step(self) -> bool:
-        """Relays one batch; False if there was nothing to relay, or it could not be done now.
+        """Relays one batch; False if there was nothing to relay, it is another relay's, or it could not be done now.
 
         Rows are copied as they are: one that this version cannot read reaches a reader that can, or becomes a dead
         letter.
@@ -104,7 +113,7 @@ class Relay(Generic[Rows]):
         if self._away.goes_on():
             return False
         try:
-            rows = self._outbox.unrelayed(AT_ONCE, self._shard)
+            rows = self._outbox.unrelayed(AT_ONCE, self._shard) if self._is_mine() else ()
             if rows:
                 number = sum(row.number for row in rows)
                 messages = self._wrap([(row.number, row.body) for row in rows])
@@ -120,6 +129,13 @@ class Relay(Generic[Rows]):
             return False
         self._away.ended()
         return bool(rows)
+
+    def _is_mine(self) -> bool:
+        relays = self._may_relay()
+        if relays != self._relays:
+            self._relays = relays
+            _log.info("relay.took_over" if relays else "relay.waits", shard=self._shard)
+        return relays
 
     def _publish(self, messages: Sequence[bytes]) -> None:
         good = [message for message in messages if len(message) <= MAX_MESSAGE_BYTES]

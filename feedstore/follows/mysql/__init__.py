@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 
 import pymysql
 import structlog
@@ -81,9 +82,9 @@ def open_store(
     pools: list[MySQLPool] = []
     with ExitStack() as opened:
         for number, each in enumerate(servers):
-            pool = _pool(each, number, len(servers), bounds)
-            opened.callback(pool.close)
-            shards.append(MySQLShard(pool, bounds, own, clock))
+            pool, claims = _pools(each, number, len(servers), bounds)
+            shards.append(MySQLShard(pool, claims, bounds, own, clock))
+            opened.callback(shards[-1].close)
             pools.append(pool)
         # At the same time: a host that says nothing takes its time.
         with ThreadPoolExecutor(len(pools), "follows-open") as looking:
@@ -97,11 +98,18 @@ def open_store(
     return FollowStore(shards, executor, on_a_thread("follows-look"), meter=meter, tracer=tracer)
 
 
-def _pool(where: MySQLServer, number: int, count: int, bounds: PoolBounds) -> MySQLPool:
+def _pools(where: MySQLServer, number: int, count: int, bounds: PoolBounds) -> tuple[MySQLPool, MySQLPool]:
+    """Connections for all calls, and the one for the claim to relay."""
     try:
-        return MySQLPool(where, bounds, lambda connection: check(connection, where, number, count))
+        tls = where.tls_context()
     except OSError as error:
         raise FollowStoreUnavailableError(f"{where}: {error}") from error
+    claim = replace(bounds, connections=1, transaction_s=bounds.claim_s)
+    all_calls, claims = (
+        MySQLPool(where, each, tls, partial(check, server=where, shard=number, shards=count))
+        for each in (bounds, claim)
+    )
+    return all_calls, claims
 
 
 def _unreachable(pool: MySQLPool) -> FollowStoreUnavailableError | None:

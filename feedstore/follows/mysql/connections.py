@@ -30,6 +30,7 @@ class PoolBounds:
     lock_wait_s: how long one statement waits for a lock, at least 1; a transaction waits again until `transaction_s`.
     reply_s: how long the server may take for a round trip.
     connections: how many one shard has at most.
+    claim_s: how long a process that says nothing keeps a shard that it relays.
     """
 
     connect_s: float = 5.0
@@ -37,6 +38,7 @@ class PoolBounds:
     transaction_s: float = 10.0
     lock_wait_s: int = 1
     connections: int = 32
+    claim_s: float = 30.0
 
 
 class Reply(NamedTuple):
@@ -175,12 +177,18 @@ class MySQLPool:
     check: raises if the server is not the right one. It sees the first connection, before anybody else does.
     """
 
-    def __init__(self, server: MySQLServer, bounds: PoolBounds, check: Callable[[MySQLConnection], None]) -> None:
+    def __init__(
+        self,
+        server: MySQLServer,
+        bounds: PoolBounds,
+        tls: ssl.SSLContext | None,
+        check: Callable[[MySQLConnection], None],
+    ) -> None:
         self._check = check
         self._checked = False
         self.server = server
         self._bounds = bounds
-        self._tls = server.tls_context()
+        self._tls = tls
         self._idle: deque[MySQLConnection] = deque()
         self._room = threading.BoundedSemaphore(bounds.connections)
         self._closed = False

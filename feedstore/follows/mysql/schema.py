@@ -1,6 +1,5 @@
 """The tables of a MySQL shard: migrations, in order and one runner at a time, and which shard a database is."""
 
-import hashlib
 from contextlib import closing
 from typing import Final
 
@@ -80,9 +79,7 @@ def _connect_or_create(server: MySQLServer, bounds: PoolBounds) -> MySQLConnecti
 
 
 def _locked(connection: MySQLConnection, server: MySQLServer) -> None:
-    # Names of locks are the whole server's, and at most 64 characters.
-    name = "feedstore." + hashlib.blake2b(server.database.encode(), digest_size=16).hexdigest()
-    if connection.rows(f"SELECT GET_LOCK('{name}', {LOCK_WAIT_S})")[0][0] != 1:
+    if connection.rows(f"SELECT GET_LOCK('{server.lock_name()}', {LOCK_WAIT_S})")[0][0] != 1:
         raise FollowStoreUnavailableError(f"{server}: another migration has been running for {LOCK_WAIT_S} s")
 
 

@@ -1,5 +1,6 @@
 """Where a MySQL shard is, and how it is reached: `mysql://user@host:3306/follows_0?ca=ca.pem&password_file=secret`."""
 
+import hashlib
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -44,6 +45,10 @@ class MySQLServer:
 
     def without_database(self) -> "MySQLServer":
         return replace(self, database="")
+
+    def lock_name(self, purpose: str = "") -> str:
+        """The name of a lock of this database alone: names are the whole server's, and at most 64 characters."""
+        return "feedstore." + hashlib.blake2b(self.database.encode(), digest_size=16).hexdigest() + purpose
 
     def tls_context(self) -> ssl.SSLContext | None:
         """Raises OSError where a file of it cannot be used."""

@@ -66,14 +66,21 @@ _Place = TypeVar("_Place")
 
 
 class MySQLShard:
-    """Implements `Shard`. own: the time in ms by this process, which the database's is compared with. clock: the time
-    in ms, in place of the database's own.
+    """Implements `Shard`. claims: a pool of one connection: whether this process may relay goes with that. own: the
+    time in ms by this process, which the database's is compared with. clock: the time in ms, in place of the database's
+    own.
     """
 
     def __init__(
-        self, pool: MySQLPool, bounds: PoolBounds, own: Callable[[], int], clock: Callable[[], int] | None = None
+        self,
+        pool: MySQLPool,
+        claims: MySQLPool,
+        bounds: PoolBounds,
+        own: Callable[[], int],
+        clock: Callable[[], int] | None = None,
     ) -> None:
         self._pool = pool
+        self._claims = claims
         self._own = own
         self._bounds = bounds
         self._clock = clock
@@ -180,6 +187,12 @@ class MySQLShard:
 
     def mark_relayed(self, ids: Sequence[int]) -> None:
         self._write(sql.mark_relayed(ids))
+
+    def may_relay(self) -> bool:
+        # On a connection that does nothing else. The server has never more to send to it than a number, so it notices
+        # that a host is gone as soon as nothing comes from there.
+        lock = sql.lock(self._pool.server.lock_name(".relay"))
+        return self._with_connection(lambda connection: bool(connection.rows(lock)[0][0]), self._claims)
 
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
         rows = self._all([sql.outbox_after(after, limit)])
@@ -400,6 +413,7 @@ class MySQLShard:
 
     def close(self) -> None:
         self._pool.close()
+        self._claims.close()
 
     # Round trips
     # -----------------------------------------------------------------------------------------------------------
@@ -442,22 +456,23 @@ class MySQLShard:
             writes = ["START TRANSACTION", *writes, "COMMIT"]
         self._run(writes)
 
-    def _with_connection(self, attempt: Callable[[MySQLConnection], _Done]) -> _Done:
+    def _with_connection(self, attempt: Callable[[MySQLConnection], _Done], pool: MySQLPool | None = None) -> _Done:
         """Repeats what deadlocked or came too late, for as long as a transaction may take; what failed because its
         connection had died in the pool, once more on a new one.
         """
+        pool = pool or self._pool
         deadline_s = time.monotonic() + self._bounds.transaction_s
         pause_s = _PAUSE_S
         while True:
             reused = False
             try:
-                with self._pool.lend() as connection:
+                with pool.lend() as connection:
                     reused = connection.reused
                     return attempt(connection)
             except (pymysql.MySQLError, OSError) as error:
                 means = meaning(error)
                 if means == "lost":
-                    self._pool.forget_idle()
+                    pool.forget_idle()
                 if not (means == "again" or (means == "lost" and reused)) or time.monotonic() >= deadline_s:
                     raise self._pool.unavailable(error) from error
             # Two that collided must not collide again.

@@ -285,6 +285,11 @@ def mark_relayed(ids: Iterable[int]) -> Iterator[str]:
     return _delete("outbox_unrelayed", "id", ids, _integer)
 
 
+def lock(name: str) -> str:
+    """1 if this connection has the lock of that name, or gets it now; 0 if another one has it."""
+    return f"SELECT IF(IS_USED_LOCK('{name}') <=> CONNECTION_ID(), 1, GET_LOCK('{name}', 0))"
+
+
 def outbox_after(after: int, limit: int) -> str:
     return f"SELECT id, committed_ms, actions FROM outbox WHERE id > {after:d} ORDER BY id LIMIT {limit:d}"
 
