@@ -155,7 +155,8 @@ def test_on_servers_what_no_process_reads_is_told_with_the_command_that_does(cha
 
 def test_who_works_is_said_as_far_as_it_is_known():
     assert workers(HEALTHY) == "pid 12"
-    assert workers(replace(HEALTHY, worker=None)) == "none runs"
+    assert workers(replace(HEALTHY, worker=None, has_worker=False)) == "none runs"
+    assert workers(replace(HEALTHY, worker=None)) == "unknown", "only the queue knows"
     assert workers(replace(HEALTHY, worker=None, members={"expander": 2, "writer-a": 0})) == "expander 2, writer-a NONE"
 
 
