@@ -27,7 +27,7 @@ from workers.cli.top import LastLook, rendered
 from workers.cli.work import Stop, recorded_landed, run_until
 
 MINUTE_MS = 60_000
-WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
+WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "fanout": 0, "parked": 0}, None)
 GROUPS: Mapping[str, int] = {"relay": 0, "expander": 0, "writer-a": 0, "retries-a": 0}
 HEALTHY = Condition(
     worker=12,

@@ -215,13 +215,18 @@ def test_a_part_of_a_cluster_that_is_away_does_not_hide_how_far_it_is(filled: Cl
 
 
 def test_a_screen_says_what_is_unknown(filled: Cli) -> None:
+    def away(name: str, progress: Any) -> Any:
+        return Failing(progress, raising(UnavailableError("cut off"))) if name == "b" else progress
+
     dead: Any = Failing(None, raising(QueueUnavailableError("the brokers\n are gone")))
     with filled.ports() as ports:
-        found = looked(filled, replace(ports, queue=QUEUE_AWAY, dead=dead))
+        found = looked(filled, replace(with_tables(ports, PROGRESS, away), queue=QUEUE_AWAY, dead=dead))
     lines = list(rendered("/srv/home", None, LastLook(0.0, found)))
     assert "! the queue does not answer: the brokers are gone" in lines
     assert "! the dead letters do not answer: the brokers are gone" in lines
     assert [line.split()[1] for line in lines if line.startswith("writer-")] == ["unknown", "unknown"]
+    [of_b] = [line.split() for line in lines if line.startswith("b ")]
+    assert of_b == ["b", "unknown", "-", *["unknown"] * 4]
 
 
 def test_a_disk_that_fails_is_a_problem(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

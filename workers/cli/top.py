@@ -136,7 +136,7 @@ def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str
     yield f"{'cluster':<16}{'behind':>12}  {'waits for':<12}{'put off':>9}{'refills':>9}{'fanouts':>9}{'parked':>9}"
     for name, state in found.clusters.items():
         yield f"{name:<16}{_behind(state):>12}  {state.kept_back_by or '-':<12}" + "".join(
-            f"{state.holds.get(kind, 0):>9,}" for kind in ("put_off", "refill", "fanout", "parked")
+            f"{_left(state.holds.get(kind)):>9}" for kind in ("put_off", "refill", "fanout", "parked")
         )
     yield ""
     yield f"dead letters    {_left(found.dead)}"
