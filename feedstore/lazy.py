@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 
 class Closable(Protocol):
@@ -38,3 +38,24 @@ class Lazy(Generic[T]):
             found, self._found = self._found, None
         if found is not None:
             found.close()
+
+
+class _Later:
+    """Takes the place of a port. Each call opens the port, if it is not open, and is then the port's own."""
+
+    def __init__(self, port: Lazy[Any]) -> None:
+        self._port = port
+        self.close = port.close
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            return getattr(self._port.opened(), name)(*arguments, **named)
+
+        return call
+
+
+def later(opener: Callable[[], T], closed: Callable[[], Exception]) -> T:
+    """A port that may not be there yet: each call opens it, or raises what opening raised, as if an open one had gone
+    away. closed: makes the error of a first use after `close`.
+    """
+    return cast("T", _Later(Lazy(opener, closed)))

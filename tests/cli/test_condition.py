@@ -27,7 +27,7 @@ from workers.cli.top import LastLook, rendered
 from workers.cli.work import Stop, recorded_landed, run_until
 
 MINUTE_MS = 60_000
-WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "parked": 0}, None)
+WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "fanout": 0, "parked": 0}, None)
 GROUPS: Mapping[str, int] = {"relay": 0, "expander": 0, "writer-a": 0, "retries-a": 0}
 HEALTHY = Condition(
     worker=12,
@@ -155,7 +155,8 @@ def test_on_servers_what_no_process_reads_is_told_with_the_command_that_does(cha
 
 def test_who_works_is_said_as_far_as_it_is_known():
     assert workers(HEALTHY) == "pid 12"
-    assert workers(replace(HEALTHY, worker=None)) == "none runs"
+    assert workers(replace(HEALTHY, worker=None, has_worker=False)) == "none runs"
+    assert workers(replace(HEALTHY, worker=None)) == "unknown", "only the queue knows"
     assert workers(replace(HEALTHY, worker=None, members={"expander": 2, "writer-a": 0})) == "expander 2, writer-a NONE"
 
 

@@ -18,8 +18,9 @@ from feedstore.app.places import replica
 from feedstore.background import on_a_thread
 from feedstore.boards import Boards
 from feedstore.catalog.settings import posted
-from feedstore.errors import ConfigError, MissingExtraError
+from feedstore.errors import ConfigError, MissingExtraError, NotNowError
 from feedstore.following import FEEDS, Limits
+from feedstore.lazy import Closable, later
 from feedstore.metering import Counting
 from feedstore.replicas.replicas import Replica
 from feedstore.tracing import UNTRACED, Tracer
@@ -55,13 +56,13 @@ from workers.pipeline.stage import Begun, Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
-from workers.queue.embedded import EmbeddedQueue, NoQueueError, open_dead_letters
+from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, NoQueueError, open_dead_letters
 from workers.queue.metered import MeteredQueue
 from workers.queue.port import DeadLetters, Malformed, Queue, QueueError, QueueUnavailableError, Topic
 from workers.queue.traced import TracedDeadLetters, processing, sending
 
 if TYPE_CHECKING:
-    from workers.queue.kafka import KafkaAddress
+    from workers.queue.kafka import KafkaAddress, KafkaDeadLetters
     from workers.queue.kafka.topics import TopicDefinition
 
 _log = structlog.get_logger()
@@ -71,6 +72,7 @@ REBUILDING_MS = 1
 
 
 Body = TypeVar("Body")
+Opened = TypeVar("Opened", bound=Closable)
 
 
 def open_ports(
@@ -80,12 +82,14 @@ def open_ports(
     *,
     feeds: bool = True,
     alone: bool = False,
+    may_be_away: bool = False,
     tracer: Tracer = UNTRACED,
 ) -> Ports:
     """Opens the adapters of a home. access: `write` for the one worker that writes the clusters, `read` for everything
     else. clock: None: the home's (`clock_of`). feeds: whether feeds are read or written, or only the notes about each
     cluster. alone: whether every loop of the home runs in this process, so that the queue need not look for what others
-    publish. tracer: the caller closes it, after the ports.
+    publish. may_be_away: whether the servers of the follow store and of the queue are opened when they are used, as
+    clusters always are; files must be there in any case. tracer: the caller closes it, after the ports.
 
     Raises:
         ConfigError, FollowStoreUnavailableError, QueueUnavailableError. No error of a cluster: these are opened when
@@ -94,18 +98,27 @@ def open_ports(
     clock = clock or feedstore_wiring.clock_of(config)
     with ExitStack() as stack:
         meter = Counting(time.monotonic)
-        follows = feedstore_wiring.open_follows(config, clock, meter=meter, tracer=tracer)
-        stack.callback(follows.close)
-        opened_queue = stack.enter_context(closing(open_queue(config, clock, alone=alone)))
+
+        def opened(opener: Callable[[], Opened], *, in_files: bool) -> Opened:
+            found = later(opener, lambda: NotNowError("closed")) if may_be_away and not in_files else opener()
+            stack.callback(found.close)
+            return found
+
+        follows = opened(
+            lambda: feedstore_wiring.open_follows(config, clock, may_be_away=may_be_away, meter=meter, tracer=tracer),
+            in_files=bool(config.shard_files),
+        )
+        queue_in_files = config.queue_file is not None
+        opened_queue = opened(lambda: open_queue(config, clock, alone=alone), in_files=queue_in_files)
         queue = MeteredQueue(opened_queue, topics_of(config), meter, time.monotonic)
-        dead = _open_dead_letters(config, stack)
+        dead: DeadLetters = opened(lambda: _open_dead_letters(config), in_files=queue_in_files)
         if tracer is not UNTRACED:
             dead = TracedDeadLetters(dead, tracer)
         replicas = {}
         for cluster in config.clusters:
-            opened = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds, meter=meter)
-            stack.callback(opened.close)
-            replicas[cluster.name] = replica(cluster.name, opened)
+            lazily = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds, meter=meter)
+            stack.callback(lazily.close)
+            replicas[cluster.name] = replica(cluster.name, lazily)
         entering = {cluster.name: _catalog_groups(config, cluster.name) for cluster in config.clusters}
         return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter, tracer)
 
@@ -181,15 +194,15 @@ def open_queue(config: Config, clock: Callable[[], int], *, alone: bool = False)
             assert_never(config.queue_scheme)
 
 
-def _open_dead_letters(config: Config, stack: ExitStack) -> DeadLetters:
-    """Opens the dead letters; `stack` closes them."""
+def _open_dead_letters(config: Config) -> "EmbeddedDeadLetters | KafkaDeadLetters":
     match config.queue_scheme:
         case "embedded":
-            return stack.enter_context(closing(open_dead_letters(config.path(config.queue))))
+            return open_dead_letters(config.path(config.queue))
         case "kafka":
+            address = kafka_address(config)  # first: it says what to install
             from workers.queue.kafka import KafkaDeadLetters  # noqa: PLC0415 - its library is an extra
 
-            return stack.enter_context(closing(KafkaDeadLetters.open(kafka_address(config))))
+            return KafkaDeadLetters.open(address)
         case _:
             assert_never(config.queue_scheme)
 

@@ -1,27 +1,33 @@
 """The condition of a home, found by one look, and what an operator must know of it: for `status` and `top`.
 
-Looking is apart from judging: `problems` is pure.
+Each part is looked at by itself, so that one that is away hides nothing of the others. Looking is apart from judging:
+`problems` is pure.
 """
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple, TypeVar, cast
 
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
 from feedstore.clocks import APART_MAX_MS, Process, behind_ms
-from feedstore.widecolumn import DamagedError, UnavailableError
-from feedstore.widecolumn.progress import Progress
+from feedstore.widecolumn.progress import Progress, State
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
 from workers.app.gauges import ahead_ms, holds_of, kept_back_by
+from workers.cli.looks import BegunLook, Looks, NoAnswer
 from workers.cli.output import ago, plural
 from workers.following import landed
-from workers.following.faults import fault
+from workers.following.faults import ReplicaFault, fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
+from workers.queue.port import Queue, Topic, lag_of
+
+T = TypeVar("T")
 
 WAITS_MS: Final = 60_000
 """How old waiting actions may be if no worker runs."""
@@ -31,15 +37,19 @@ FULL_BYTES: Final = 1 << 20
 """A disk with less room is full: stores write more than that at once."""
 PARKED_MS: Final = 600_000
 """How long deliveries may be parked."""
+ANSWER_S: Final = 12.0
+"""How long a part may take to answer: longer than the ten seconds of the clients of Kafka, whose errors say more."""
+CLOSE_S: Final = 2.0
+"""How long the end of a look waits for what hangs."""
 SAME_MS: Final = 5_000
 """Processes whose clocks differ by less than this have the same clock, that of their machine."""
 
 
 @dataclass(frozen=True)
 class ClusterStatus:
-    """The state of a cluster. watermark_ms: None if it is unknown. error: why the cluster does not answer, or what it
-    lost. kept_back_by: the group that its watermark waits for. holds: how many notes of each kind keep it back.
-    parked_ms: how long ago the oldest parked action committed.
+    """The state of a cluster. watermark_ms: None if it is unknown. error: why the cluster, or a part of it, does not
+    answer, or what it lost. kept_back_by: the group that its watermark waits for. holds: how many notes of each kind
+    keep it back. parked_ms: how long ago the oldest parked action committed.
     """
 
     watermark_ms: int | None
@@ -63,27 +73,39 @@ class Disk:
 @dataclass(frozen=True)
 class Condition:
     """The condition of a home. worker: the process that holds the home (0: unknown); None if there is none. stopped:
-    why it has stopped by itself. has_worker: whether a process may be working; on servers `members` says more. groups:
-    what each group has left to do. members: how many processes read for a group, if the queue knows. done: how many
-    messages each group is done with. waits_ms: how long ago the oldest action committed that is not relayed. clocks: by
-    how much the clocks of shards are ahead. own_off_ms: how far this machine's clock is ahead of the home's time, if
-    that is too far. off: processes whose clocks are off.
+    why it has stopped by itself. has_worker: whether a process may be working; on servers `members` says more. quiet:
+    whether there is nothing to do. groups: what each group has left to do. members: how many processes read for a
+    group, if the queue knows. done: how many messages each group is done with. waits_ms: how long ago the oldest action
+    committed that is not relayed. clocks: by how much the clocks of shards are ahead. own_off_ms: how far this
+    machine's clock is ahead of the home's time, if that is too far. off: processes whose clocks are off. away: a
+    sentence for each part that does not answer, but for clusters; what it would have told is None, or left out.
     """
 
     worker: int | None
     stopped: str | None
     has_worker: bool
-    quiet: bool
-    groups: Mapping[str, int]
+    quiet: bool | None
+    groups: Mapping[str, int | None]
     members: Mapping[str, int]
     done: Mapping[str, int]
     waits_ms: int | None
-    dead: int
+    dead: int | None
     clusters: Mapping[str, ClusterStatus]
     clocks: Mapping[int, int]
     own_off_ms: int | None
     off: Sequence[Process]
-    disks: Sequence[Disk]
+    disks: Sequence[Disk] | None
+    away: Mapping[str, str] = field(default_factory=dict)
+
+
+@contextmanager
+def looking(config: Config) -> Iterator[tuple[Ports, Looks]]:
+    """The ports of a home, and looks at them. The end does not wait for what hangs."""
+    ports = wiring.open_ports(config, "read", may_be_away=True)
+    try:
+        yield ports, Looks(ANSWER_S)
+    finally:
+        Looks(CLOSE_S).begin("closing", ports.close).found()
 
 
 def look(
@@ -93,47 +115,114 @@ def look(
     stopped: str | None,
     clock: Callable[[], float],
     read_s: float,
+    looks: Looks,
 ) -> Condition:
-    """Looks at a home once. clock: monotonic seconds. read_s: how long rows of each cluster are read, to find blocks
-    that cannot be read.
+    """Looks at a home once. The parts are looked at at the same time; only faults of clusters, which may show in the
+    queue, are looked for after it. A part that is away raises nothing.
 
-    Raises FollowStoreUnavailableError, QueueUnavailableError. A cluster that is away raises nothing.
+    clock: monotonic seconds. read_s: how long rows of each cluster are read, to find blocks that cannot be read.
     """
-    lags = landed.lags(ports)
+    away: dict[str, str] = {}
+
+    def known(part: str, which: str, begun: BegunLook[T]) -> T | None:
+        found = begun.found()
+        if isinstance(found, NoAnswer):
+            away[part] = f"{which} not answer: {found.why}"
+            return None
+        return found
+
+    at_queue = looks.begin("queue", partial(_groups, ports))
+    at_letters = looks.begin("dead_letters", ports.dead.count)
+    at_shards = [looks.begin(f"shard_{number}", partial(_shard, ports, number)) for number in range(len(config.shards))]
+    at_disks = looks.begin("disks", lambda: tuple(disks(config)))
+    replicas = ports.replicas.values()
+    at_clusters = [looks.begin(f"state of {each.name}", Progress(each.progress).state) for each in replicas]
+
+    queue = known("queue", "the queue does", at_queue)
+    asked = cast("Queue", _NothingKnown()) if queue is None else ports.queue
+    at_faults = [looks.begin(f"faults of {each.name}", partial(fault, each, asked, clock, read_s)) for each in replicas]
+    shards = [
+        known(f"shard_{number}", f"shard {number} of the follow store does", each)
+        for number, each in enumerate(at_shards)
+    ]
+    seen = {number: each for number, each in enumerate(shards) if each is not None}
+    oldest_ms = min((each.oldest_ms for each in seen.values() if each.oldest_ms is not None), default=None)
+    to_relay = sum(each.actions for each in seen.values()) if len(seen) == len(shards) else None
+    quiet = None if queue is None or to_relay is None else looks.begin("quiet", partial(until.idle, ports)).found()
+    queue = queue or _Groups(dict.fromkeys(group for _, group in landed.groups(ports)), {}, {})
     home = home_clock(config)
-    groups = landed.groups(ports)
-    members = {group: ports.queue.members(topic, group) for topic, group in groups}
     return Condition(
         worker=worker,
         stopped=stopped,
         # In other homes workers may run on other machines.
         has_worker=worker is not None or not wiring.is_embedded(config),
-        quiet=until.idle(ports),
-        groups=lags,
-        members={group: count for group, count in members.items() if count is not None},
-        done={group: sum(ports.queue.positions(topic, group).values()) for topic, group in groups},
-        waits_ms=_waits_ms(ports) if lags[RELAY] else None,
-        dead=ports.dead.count(),
-        clusters={name: cluster_state(ports, name, clock, read_s) for name in ports.replicas},
-        clocks=clocks_ahead_ms(ports),
+        quiet=None if isinstance(quiet, NoAnswer) else quiet,
+        groups={RELAY: to_relay, **queue.left},
+        members=queue.members,
+        done=queue.done,
+        waits_ms=None if oldest_ms is None else ports.clock() - oldest_ms,
+        dead=known("dead_letters", "the dead letters do", at_letters),
+        clusters={
+            each.name: _cluster(each.name, state.found(), faults.found(), ports.clock())
+            for each, state, faults in zip(replicas, at_clusters, at_faults, strict=True)
+        },
+        clocks=_ahead({number: each.ahead_ms for number, each in seen.items()}),
         own_off_ms=None if home is None else home.own_offset_ms(),
         off=() if home is None else home.off(),
-        disks=tuple(disks(config)),
+        disks=known("disks", "the disks do", at_disks),
+        away=away,
     )
 
 
-def cluster_state(ports: Ports, name: str, clock: Callable[[], float], read_s: float) -> ClusterStatus:
-    replica = ports.replicas[name]
-    error: str | None = None
-    try:
-        found = fault(replica, ports.queue, clock, read_s)
-        error = None if found is None else found.message
-        state = Progress(replica.progress).state()
-    except DamagedError:
-        return ClusterStatus(None, None, error)
-    except UnavailableError as unavailable:
-        return ClusterStatus(None, None, f"cluster {name} does not answer: {unavailable}")
-    now_ms = ports.clock()
+class _Groups(NamedTuple):
+    """What each group has left to do, how many processes read for it, and how many messages it is done with."""
+
+    left: Mapping[str, int | None]
+    members: Mapping[str, int]
+    done: Mapping[str, int]
+
+
+def _groups(ports: Ports) -> _Groups:
+    queue, groups = ports.queue, landed.groups(ports)
+    members = {group: queue.members(topic, group) for topic, group in groups}
+    return _Groups(
+        {group: lag_of(queue, topic, group) for topic, group in groups},
+        {group: count for group, count in members.items() if count is not None},
+        {group: sum(queue.positions(topic, group).values()) for topic, group in groups},
+    )
+
+
+class _NothingKnown:
+    """Takes the place of a queue that is away while faults of clusters are looked for: none of them shows in it."""
+
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:  # noqa: ARG002 - the port's
+        return {}
+
+    def earliest(self, topic: Topic[object]) -> dict[int, int]:  # noqa: ARG002 - the port's
+        return {}
+
+    ends = earliest
+
+
+class _Shard(NamedTuple):
+    """By how much the clock of a shard is ahead of the home's, and its outbox."""
+
+    ahead_ms: int
+    actions: int
+    oldest_ms: int | None
+
+
+def _shard(ports: Ports, number: int) -> _Shard:
+    backlog = ports.follows.backlog(number)
+    return _Shard(ahead_ms(ports, number), backlog.actions, backlog.oldest_ms)
+
+
+def _cluster(name: str, state: State | NoAnswer, found: ReplicaFault | NoAnswer | None, now_ms: int) -> ClusterStatus:
+    error = found.message if isinstance(found, ReplicaFault) else None
+    if isinstance(state, NoAnswer):
+        return ClusterStatus(None, None, error or f"cluster {name} does not answer: {state.why}")
+    if isinstance(found, NoAnswer):
+        error = f"cluster {name} answers, but could not be looked at as a whole: {found.why}"
     watermark = state.watermark
     if watermark is None and wiring.REBUILDING_MS in state.put_off:  # no tick has come yet
         watermark = wiring.REBUILDING_MS
@@ -151,8 +240,11 @@ def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
     """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. No action that
     commits there is older than such a clock: the clock was wrong once, and times continue from it.
     """
-    ahead = {shard: ahead_ms(ports, shard) for shard in range(ports.follows.shards())}
-    return {shard: ms for shard, ms in ahead.items() if ms > APART_MAX_MS}
+    return _ahead({shard: ahead_ms(ports, shard) for shard in range(ports.follows.shards())})
+
+
+def _ahead(clocks: Mapping[int, int]) -> dict[int, int]:
+    return {shard: ms for shard, ms in clocks.items() if ms > APART_MAX_MS}
 
 
 def disks(config: Config) -> Iterator[Disk]:
@@ -174,12 +266,6 @@ def _there(config: Config, path: Path) -> Path:
     return path if path.exists() else config.home
 
 
-def _waits_ms(ports: Ports) -> int | None:
-    """How long ago the oldest action committed that is not relayed; None if all are."""
-    oldest_ms = ports.follows.backlog().oldest_ms
-    return None if oldest_ms is None else ports.clock() - oldest_ms
-
-
 # What an operator must know
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -190,6 +276,7 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
     """
     return [
         *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
+        *condition.away.values(),
         # RocksDB's own messages may have several lines.
         *(" ".join(state.error.split()) for state in condition.clusters.values() if state.error is not None),
         *_nothing_works(condition),
@@ -226,7 +313,7 @@ def late(condition: Condition, most_ms: int | None) -> list[str]:
 
 
 def _nothing_works(condition: Condition) -> Iterator[str]:
-    if condition.has_worker or condition.quiet:
+    if condition.has_worker or condition.quiet is not False:
         return
     # The watermark of a cluster that is being rebuilt is no time.
     behind = [
@@ -237,7 +324,7 @@ def _nothing_works(condition: Condition) -> Iterator[str]:
     # Actions that have left the outbox are no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
     if oldest_ms is not None and oldest_ms > WAITS_MS:
-        most = max(condition.groups.values())
+        most = max(left for left in condition.groups.values() if left is not None)
         have = "message has" if most == 1 else "messages have"
         how = "for" if condition.waits_ms is not None else "for up to"
         yield f"{most:,} {have} waited {how} {ago(oldest_ms)}, and no worker runs in this home: start feedctl work"
@@ -247,9 +334,10 @@ def _nothing_reads(condition: Condition) -> Iterator[str]:
     """On servers: sentences about work that has waited for more than a minute and that no process takes."""
     if not condition.members:
         return
-    if condition.waits_ms is not None and condition.waits_ms > WAITS_MS:
-        actions = plural(condition.groups[RELAY], "action")
-        yield f"{actions} to relay, the oldest for {ago(condition.waits_ms)}, and nothing relays them: feedctl relay"
+    to_relay, waits_ms = condition.groups[RELAY], condition.waits_ms
+    if to_relay is not None and waits_ms is not None and waits_ms > WAITS_MS:
+        actions = plural(to_relay, "action")
+        yield f"{actions} to relay, the oldest for {ago(waits_ms)}, and nothing relays them: feedctl relay"
     reads = {EXPANDER: ("feedctl expand", tuple(condition.clusters))}
     for name in condition.clusters:
         reads |= {group: (f"feedctl write --cluster {name}", (name,)) for _, group in cluster_groups(name)}
@@ -275,7 +363,7 @@ def _parked(condition: Condition) -> Iterator[str]:
 
 
 def _full(condition: Condition) -> Iterator[str]:
-    for disk in condition.disks:
+    for disk in condition.disks or ():
         if disk.free_bytes < FULL_BYTES:
             stores = (disk.store, *disk.shared)
             what = "actions are refused" if "the follow store" in stores else "nothing lands there"

@@ -7,8 +7,10 @@ import click
 import msgspec
 
 from feedstore.app.wiring import monotonic_s
+from feedstore.follows.port import RecordCounts
 from workers.app import home, wiring
-from workers.cli.condition import ClusterStatus, Condition, look, problems
+from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
+from workers.cli.looks import NoAnswer
 from workers.cli.output import ago, emit_json, plural, say, when
 from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
 
@@ -34,6 +36,10 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
     deliveries, or is three minutes behind while a worker runs; deliveries that have been parked for ten minutes; a
     clock that is off; a disk that is almost full; dead letters. There is a sentence for each, in JSON in "problems".
 
+    The queue, each shard of the follow store, each cluster and the disks are looked at by themselves, at the same time.
+    What is away, or takes longer than 12 s, is a problem too, in JSON also in "away", and what it would have told is
+    unknown (null). The faults of clusters are looked for after the queue, so that all ends within half a minute.
+
     With --max-behind it is also 1 if a cluster may lack what was recorded longer ago: its writer, the expander or the
     relay does not run, or cannot keep up. If workers run all the time, ask with it.
 
@@ -43,9 +49,10 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
       feedctl status --max-behind 60s --json | jq '.problems[]'
       feedctl status --json | jq .groups
     """
-    with session.ports("read") as ports:
-        counts = ports.follows.counts()
-        found = look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, READ_S)
+    with looking(session.config) as (ports, looks):
+        counting = looks.begin("counts", ports.follows.counts)
+        found = look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, READ_S, looks)
+        counts = counting.found()
     wrong = problems(found, most_ms)
     if as_json:
         emit_json(
@@ -53,35 +60,33 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
                 "home": str(session.home),
                 "worker": None if found.worker is None else {"pid": found.worker, "stopped": found.stopped},
                 "idle": found.quiet,
-                "counts": counts._asdict(),
+                "counts": None if isinstance(counts, NoAnswer) else counts._asdict(),
                 "groups": found.groups,
                 "members": found.members,
                 "clusters": {name: vars(state) for name, state in found.clusters.items()},
                 "clocks_ahead_ms": {str(shard): ms for shard, ms in found.clocks.items()},
                 "clocks_off": [msgspec.structs.asdict(each) for each in found.off],
                 "waits_ms": found.waits_ms,
-                "disks": [
+                "disks": None
+                if found.disks is None
+                else [
                     {"store": disk.store, "free_bytes": disk.free_bytes, "capacity_bytes": disk.capacity_bytes}
                     for disk in found.disks
                 ],
                 "dead_letters": found.dead,
+                "away": found.away,
                 "problems": wrong,
             }
         )
     else:
         say(f"home      {session.home}")
         say(f"worker    {workers(found)}")
-        say(
-            f"follows   {plural(counts.edges_active, 'edge')} ({counts.edges_tombstoned:,} ended),"
-            f" {plural(counts.boards, 'board')}, {plural(counts.pins, 'pin')} ({counts.pins_deleted:,} deleted)"
-        )
-        waiting = ", ".join(f"{name} {lag:,}" for name, lag in found.groups.items())
+        say(f"follows   {recorded(counts)}")
+        waiting = ", ".join(f"{name} {'unknown' if lag is None else f'{lag:,}'}" for name, lag in found.groups.items())
         say(f"to do     {'nothing' if found.quiet else waiting}")
         for name, state in found.clusters.items():
             say(f"cluster   {name}: {described(state)}")
-        say(
-            "dead      no letters" if not found.dead else f"dead      {plural(found.dead, 'letter')}: feedctl dead list"
-        )
+        say(f"dead      {letters(found.dead)}")
         for sentence in wrong:
             say(f"problem   {sentence}")
     if wrong:
@@ -94,18 +99,35 @@ def workers(found: Condition) -> str:
         command = home.command_of(found.worker)
         return f"pid {found.worker or 'unknown'}" + ("" if command is None else f", {command}")
     if not found.members:
-        return "none runs"
+        return "unknown" if found.has_worker else "none runs"
     return ", ".join(f"{group} {count or 'NONE'}" for group, count in found.members.items())
+
+
+def recorded(counts: RecordCounts | NoAnswer) -> str:
+    """What the follow store holds, for people."""
+    if isinstance(counts, NoAnswer):
+        return f"unknown: {counts.why}"
+    return (
+        f"{plural(counts.edges_active, 'edge')} ({counts.edges_tombstoned:,} ended),"
+        f" {plural(counts.boards, 'board')}, {plural(counts.pins, 'pin')} ({counts.pins_deleted:,} deleted)"
+    )
+
+
+def letters(dead: int | None) -> str:
+    """How many dead letters there are, for people."""
+    if dead is None:
+        return "unknown"
+    return f"{plural(dead, 'letter')}: feedctl dead list" if dead else "no letters"
 
 
 def described(state: ClusterStatus) -> str:
     """How far a cluster is, for people."""
-    if state.error is not None:
-        return state.error
     if state.watermark_ms is None:
-        return "its watermark is not known yet"
+        return state.error or "its watermark is not known yet"
     if state.watermark_ms == wiring.REBUILDING_MS:
-        return "being rebuilt"
+        return state.error or "being rebuilt"
+    if state.error is not None:
+        return f"{state.error}; its watermark is {when(state.watermark_ms)} UTC"
     if state.behind_ms is None:
         return f"how far behind is unknown: its watermark, {when(state.watermark_ms)} UTC, is ahead of the clock"
     return f"has everything before {when(state.watermark_ms)} UTC ({ago(state.behind_ms)} behind)"

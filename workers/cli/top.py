@@ -13,7 +13,8 @@ import click
 from feedstore.app.wiring import monotonic_s
 from feedstore.errors import NotNowError
 from workers.app import wiring
-from workers.cli.condition import ClusterStatus, Condition, look, problems
+from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
+from workers.cli.looks import Looks
 from workers.cli.output import Heartbeat, ago, draw, is_screen, say
 from workers.cli.session import DURATION, REFUSED, Session, pass_session
 from workers.cli.status import workers
@@ -51,7 +52,6 @@ def top(session: Session, every_ms: int, *, once: bool) -> None:
       feedctl top --every 10s
       feedctl top --once
     """
-    Heartbeat.end_any()
     with suppress(KeyboardInterrupt):
         if once:
             _once(session, every_ms / 1_000)
@@ -82,10 +82,10 @@ class Interrupt:
 
 
 def _once(session: Session, every_s: float) -> None:
-    with session.ports("read") as ports:
-        before = LastLook(time.monotonic(), _looked(session, ports))
+    with looking(session.config) as opened:
+        before = LastLook(time.monotonic(), _looked(session, *opened))
         time.sleep(every_s)
-        seen = LastLook(time.monotonic(), _looked(session, ports))
+        seen = LastLook(time.monotonic(), _looked(session, *opened))
     say("\n".join(rendered(str(session.home), before, seen)))
     if problems(seen.condition, None):
         sys.exit(REFUSED)
@@ -93,16 +93,17 @@ def _once(session: Session, every_s: float) -> None:
 
 def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
     with ExitStack() as stack:
-        ports: Ports | None = None
+        opened: tuple[Ports, Looks] | None = None
         before: LastLook | None = None
         while not interrupt.came:
             seen: LastLook | None = None
             try:
-                ports = ports or stack.enter_context(session.ports("read"))
-                seen = LastLook(time.monotonic(), _looked(session, ports))
+                opened = opened or stack.enter_context(looking(session.config))
+                seen = LastLook(time.monotonic(), _looked(session, *opened))
                 lines = list(rendered(str(session.home), before, seen))
             except NotNowError as error:
                 lines = [str(session.home), f"! not known now: {error}"]
+            Heartbeat.end_any()  # from now on there is something to see
             if is_screen():
                 draw(lines)
             else:
@@ -111,9 +112,9 @@ def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
             time.sleep(every_s)
 
 
-def _looked(session: Session, ports: Ports) -> Condition:
+def _looked(session: Session, ports: Ports, looks: Looks) -> Condition:
     # No rows are read to find blocks that cannot be read: `top` runs for hours.
-    return look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, 0.0)
+    return look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, 0.0, looks)
 
 
 def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str]:
@@ -128,18 +129,18 @@ def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str
     yield f"{'group':<24}{'to do':>14}{'a second':>12}"
     rates = {} if before is None else _rates(before, seen)
     for group, left in found.groups.items():
-        yield f"{group:<24}{left:>14,}{_number(rates.get(group)):>12}"
+        yield f"{group:<24}{_left(left):>14}{_number(rates.get(group)):>12}"
     if found.waits_ms is not None:
         yield f"the oldest action that is not relayed: {ago(max(0, found.waits_ms))}"
     yield ""
     yield f"{'cluster':<16}{'behind':>12}  {'waits for':<12}{'put off':>9}{'refills':>9}{'fanouts':>9}{'parked':>9}"
     for name, state in found.clusters.items():
         yield f"{name:<16}{_behind(state):>12}  {state.kept_back_by or '-':<12}" + "".join(
-            f"{state.holds.get(kind, 0):>9,}" for kind in ("put_off", "refill", "fanout", "parked")
+            f"{_left(state.holds.get(kind)):>9}" for kind in ("put_off", "refill", "fanout", "parked")
         )
     yield ""
-    yield f"dead letters    {found.dead:,}"
-    for disk in found.disks:
+    yield f"dead letters    {_left(found.dead)}"
+    for disk in found.disks or ():
         share = disk.free_bytes / disk.capacity_bytes if disk.capacity_bytes else 0.0
         yield f"disk            {disk.free_bytes / (1 << 30):,.1f} GiB free ({share:.0%}): {disk.store}"
 
@@ -155,6 +156,10 @@ def _rates(before: LastLook, seen: LastLook) -> Mapping[str, float]:
         for group, now in seen.condition.done.items()
         if group in done and now >= done[group]
     }
+
+
+def _left(count: int | None) -> str:
+    return "unknown" if count is None else f"{count:,}"
 
 
 def _number(rate: float | None) -> str:

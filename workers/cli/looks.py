@@ -1,0 +1,71 @@
+"""Looks at several parts of a system at the same time: one that is away, or hangs, hides nothing of the others."""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from feedstore.background import on_a_thread
+from feedstore.errors import NotNowError
+from feedstore.follows.port import OutdatedStoreError
+from workers.app import home
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """Takes the place of the answer of a part that does not answer. why: one line."""
+
+    why: str
+
+
+class BegunLook(Generic[T]):
+    """One look, on a thread of its own that keeps no process from ending."""
+
+    def __init__(self, look: Callable[[], T], within_s: float) -> None:
+        """For Looks."""
+        self.taken = False
+        self._within_s = within_s
+        self._until_s = time.monotonic() + within_s
+        self._answer: Future[T] = Future()
+        on_a_thread("look")(lambda: self._run(look))
+
+    def found(self) -> T | NoAnswer:
+        """The answer as soon as it is there; none if the part is away, or its time is over. Raises other errors."""
+        if not wait([self._answer], max(0.0, self._until_s - time.monotonic())).done:
+            return NoAnswer(f"no answer within {self._within_s:g} s")
+        self.taken = True
+        try:
+            return self._answer.result()
+        except OutdatedStoreError as error:
+            return NoAnswer(_line(home.outdated(error)))
+        except (NotNowError, OSError) as error:
+            return NoAnswer(_line(str(error)))
+
+    def _run(self, look: Callable[[], T]) -> None:
+        try:
+            self._answer.set_result(look())
+        except BaseException as error:  # noqa: BLE001 - who asks for the answer gets it
+            self._answer.set_exception(error)
+
+
+class Looks:
+    """The looks that are under way, at most one at a part. within_s: how long each may take; one that takes longer goes
+    on, and its answer is that of a later look.
+    """
+
+    def __init__(self, within_s: float) -> None:
+        self._within_s = within_s
+        self._begun: dict[str, BegunLook[Any]] = {}
+
+    def begin(self, part: str, look: Callable[[], T]) -> BegunLook[T]:
+        begun = self._begun.get(part)
+        if begun is None or begun.taken:
+            begun = self._begun[part] = BegunLook(look, self._within_s)
+        return begun
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
