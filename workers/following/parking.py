@@ -85,7 +85,7 @@ class Parking:
             self._lift(ours)
 
     def give_up(self, parked: Parked) -> None:
-        """Lifts the note of a delivery that is in the dead letters, if an earlier version made one: dead letters keep no
+        """Lifts the note of a delivery that is in the dead letters, if an earlier version made one: these keep no
         watermark back.
         """
         if parked.cluster == self._cluster:
