@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar, cast
+from typing import Final, NamedTuple, TypeVar
 
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
@@ -25,7 +25,7 @@ from workers.following import landed
 from workers.following.faults import ReplicaFault, fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
-from workers.queue.port import Queue, Topic, lag_of
+from workers.queue.port import lag_of
 
 T = TypeVar("T")
 
@@ -139,7 +139,7 @@ def look(
     at_clusters = [looks.begin(f"state of {each.name}", Progress(each.progress).state) for each in replicas]
 
     queue = known("queue", "the queue does", at_queue)
-    asked = cast("Queue", _NothingKnown()) if queue is None else ports.queue
+    asked = None if queue is None else ports.queue
     at_faults = [looks.begin(f"faults of {each.name}", partial(fault, each, asked, clock, read_s)) for each in replicas]
     shards = [
         known(f"shard_{number}", f"shard {number} of the follow store does", each)
@@ -190,18 +190,6 @@ def _groups(ports: Ports) -> _Groups:
         {group: count for group, count in members.items() if count is not None},
         {group: sum(queue.positions(topic, group).values()) for topic, group in groups},
     )
-
-
-class _NothingKnown:
-    """Takes the place of a queue that is away while faults of clusters are looked for: none of them shows in it."""
-
-    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:  # noqa: ARG002 - the port's
-        return {}
-
-    def earliest(self, topic: Topic[object]) -> dict[int, int]:  # noqa: ARG002 - the port's
-        return {}
-
-    ends = earliest
 
 
 class _Shard(NamedTuple):

@@ -33,11 +33,11 @@ class ReplicaFault:
     is_mended_by_writers: bool = False
 
 
-def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: float) -> ReplicaFault | None:
+def fault(replica: Replica, queue: Queue | None, clock: Callable[[], float], read_s: float) -> ReplicaFault | None:
     """The fault of a cluster; None if none is found.
 
-    clock: monotonic seconds. read_s: how long rows of the feeds are read: only reading finds a block that cannot be
-    read.
+    queue: None: it is away, and faults that only show in it are not found. clock: monotonic seconds. read_s: how long
+    rows of the feeds are read: only reading finds a block that cannot be read.
 
     Raises:
         UnavailableError: the cluster does not answer within ANSWER_S.
@@ -45,24 +45,31 @@ def fault(replica: Replica, queue: Queue, clock: Callable[[], float], read_s: fl
         QueueUnavailableError
     """
     name = replica.name
-    if any(lost_of(queue, topic, group) for topic, group in cluster_groups(name)):
+    if queue is not None and any(lost_of(queue, topic, group) for topic, group in cluster_groups(name)):
         return ReplicaFault(lost_message(name))
     try:
         _refuse_away(replica, clock)
         trusted_watermark(replica)
-        if is_of_an_earlier_topic(Progress(replica.progress), queue):
-            return ReplicaFault(lost_message(name))
-        older = False
-        for topic, group in cluster_groups(name):
-            back = behind(Progress(replica.progress), queue, topic, group)
-            earliest = queue.earliest(topic) if back else {}
-            if any(position < earliest[partition] for partition, position in back.items()):
-                return ReplicaFault(lost_message(name))
-            older = older or bool(back)
-        until_s = clock() + read_s
-        read_through(replica.tables[FEEDS], lambda: clock() < until_s)
+        found = None if queue is None else _behind_its_groups(name, Progress(replica.progress), queue)
+        if found is None or found.is_mended_by_writers:
+            until_s = clock() + read_s
+            read_through(replica.tables[FEEDS], lambda: clock() < until_s)
     except DamagedError as error:
         return ReplicaFault(damaged_message(name, str(error)))
+    return found
+
+
+def _behind_its_groups(name: str, progress: Progress, queue: Queue) -> ReplicaFault | None:
+    """What is wrong if a cluster has not applied what its groups have committed, or was written from another topic."""
+    if is_of_an_earlier_topic(progress, queue):
+        return ReplicaFault(lost_message(name))
+    older = False
+    for topic, group in cluster_groups(name):
+        back = behind(progress, queue, topic, group)
+        earliest = queue.earliest(topic) if back else {}
+        if any(position < earliest[partition] for partition, position in back.items()):
+            return ReplicaFault(lost_message(name))
+        older = older or bool(back)
     return ReplicaFault(older_message(name), is_mended_by_writers=True) if older else None
 
 
