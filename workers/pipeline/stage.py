@@ -28,7 +28,7 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
-from workers.pipeline.lots import Item, Lot, Lots
+from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
 from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy
 from workers.pipeline.tally import Tally
@@ -38,7 +38,6 @@ from workers.queue.port import (
     Consumer,
     DeadLetters,
     Malformed,
-    Message,
     PositionLostError,
     QueueUnavailableError,
     Topic,
@@ -176,8 +175,6 @@ class Stage(Generic[Body]):
         self._lost = lost
         self._slots = slots
         self._batch = batch
-        self._in_flight = in_flight
-        self._in_flight_bytes = in_flight_bytes
         self._patience_s = patience_s
         self._park = park
         self._due_ms = due_ms
@@ -192,7 +189,7 @@ class Stage(Generic[Body]):
         self._ticks_away = away("ticks", "tick.unavailable")
         self._parking_away = away("parked", "messages.not_parked")
         self._letters_away = away("dead_letters", "message.not_buried")
-        self._lots = Lots()
+        self._lots = Lots(in_flight, in_flight_bytes)
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how many of the ready ones are still to be tried in this step
         self._filling: Group[Body] | None = None  # the group polled last, until it is tried: it may get more
@@ -269,7 +266,7 @@ class Stage(Generic[Body]):
 
     def _take_in(self) -> bool:
         """Polls if there is room and nothing is ready; otherwise keeps this member alive."""
-        if self._ready or not self._may_begin() or not self._has_room():
+        if self._ready or not self._may_begin() or not self._lots.has_room():
             # This member keeps its partitions, however long everything waits: their next member would read all waiting
             # messages once more.
             self._consumer.keep_alive()
@@ -286,7 +283,7 @@ class Stage(Generic[Body]):
         """
         while len(self._ready) == 1 and isinstance(group := self._ready[0], Group) and not group.failures:
             left_s = self._next_lot_s - self._clock()
-            if left_s <= 0 or not (self._may_begin() and self._has_room()):
+            if left_s <= 0 or not (self._may_begin() and self._lots.has_room()):
                 break
             if sum(len(item.taken.message.value) for item in group.items) >= ENOUGH_BYTES:
                 break
@@ -305,7 +302,7 @@ class Stage(Generic[Body]):
             coming = itertools.islice(self._ready, first, None)
             ahead = sum(len(work.items) for work in coming if isinstance(work, Group))
             more = self._turns or (self._turns is not None and polled >= self._batch // POLLS_PAST_TURNS)
-            if not (polled and more and ahead < self._batch and self._has_room() and may_go_on()):
+            if not (polled and more and ahead < self._batch and self._lots.has_room() and may_go_on()):
                 return
             polled = self._poll(0, first)
 
@@ -317,12 +314,12 @@ class Stage(Generic[Body]):
         if not messages:
             return 0
         size = self._lots.size
-        lot = self._lots.begin(_spans(messages))
+        lot = self._lots.begin(messages)
         items: list[Item[Body]] = []
         corpses: list[_Corpse[Body]] = []
         good = 0
         for message in messages:
-            taken, bad = self._take_bodies(lot, message)
+            taken, bad = self._lots.take_all(lot, message, self._topic.bodies(message.value))
             items += taken
             after_good = bool(taken) or (len(bad) == 1 and len(items) > good)
             corpses += [_Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
@@ -345,21 +342,6 @@ class Stage(Generic[Body]):
         if corpses:
             self._ready.append(_Corpses(corpses))
         return polled
-
-    def _take_bodies(self, lot: Lot, message: Message) -> tuple[list[Item[Body]], list[Item[Malformed]]]:
-        """The bodies of a message that are to be done, and those that cannot be decoded."""
-        work: list[Body] = []
-        malformed: list[Malformed] = []
-        bodies = self._topic.bodies(message.value)
-        for body in bodies:
-            if isinstance(body, Tick):
-                self._lots.tick(lot, message.partition, body)
-            elif isinstance(body, Malformed):
-                malformed.append(body)
-            else:
-                work.append(body)
-        items = self._lots.take(lot, message, work, whole=len(bodies) == 1)
-        return items, self._lots.take(lot, message, malformed, whole=False) if malformed else []
 
     def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
         """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: when they are tried even if they
@@ -417,10 +399,6 @@ class Stage(Generic[Body]):
 
     # What is tried when
     # ----------------------------------------------------------------------------------------------------------------
-
-    def _has_room(self, times: int = 1) -> bool:
-        """Whether `times` the current backlog would still fit."""
-        return self._lots.items * times < self._in_flight and self._lots.size * times < self._in_flight_bytes
 
     def _may_begin(self) -> bool:
         """Whether new messages may be tried. If the whole store seems away, they are tried now and then: perhaps all
@@ -640,7 +618,7 @@ class Stage(Generic[Body]):
         # Only a stage with turns fills up such a lot. In the others messages differ in size, and the bytes of a poll
         # bound a lot.
         left_over = self._turns is not None and not self._turns and coming == [self._filling]
-        if (not coming or left_over) and self._has_room(1 if self._turns else 2) and not away:
+        if (not coming or left_over) and self._lots.has_room(1 if self._turns else 2) and not away:
             self._poll_past_turns(0, lambda: not handling.done(), 1)
 
     def _begin_next(self, handling: "Future[Any]") -> "Future[None] | None":
@@ -761,7 +739,7 @@ class Stage(Generic[Body]):
         if park is None or self._parking_away.goes_on():
             return
         now_s = self._clock()
-        pressed = not self._has_room(2)
+        pressed = not self._lots.has_room(2)
         lasting = [
             outage
             for outage in self._outages
@@ -787,7 +765,7 @@ class Stage(Generic[Body]):
                 for item in taken:
                     self._lots.done(item)
                 parked += taken
-                if pressed and self._has_room(2):
+                if pressed and self._lots.has_room(2):
                     break
         except Exception as error:  # noqa: BLE001 - on any error they wait as before
             reason = f"{type(error).__name__}: {error}"
@@ -892,14 +870,6 @@ def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
     since_s = min((group.since_s for group in groups if group.since_s is not None), default=None)
     items = [item for group in groups for item in group.items]
     return Group(items, max(group.failures for group in groups), since_s=since_s)
-
-
-def _spans(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
-    spans: dict[int, tuple[int, int]] = {}
-    for message in messages:
-        first, _ = spans.get(message.partition, (message.offset, 0))
-        spans[message.partition] = first, message.offset + 1
-    return spans
 
 
 def _number(item: Item[Body]) -> int:
