@@ -18,7 +18,7 @@ import random
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,7 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
+from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
 from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy
@@ -46,12 +47,9 @@ from workers.queue.port import (
 _log = structlog.get_logger()
 
 Body = TypeVar("Body")
-Result = TypeVar("Result")
 
 STEP_S: Final = 1.0
 """A step begins no attempt after this time: it ends within it, plus the time of one attempt."""
-ALIVE_S: Final = 1.0
-"""How often the stage tells the queue that it is alive while its handler works."""
 POLLS_PAST_TURNS: Final = 10
 """How many more polls skip messages that wait for their turn, or fill a batch, before something is tried."""
 PARK_AFTER_S: Final = 30.0
@@ -164,6 +162,7 @@ class Stage(Generic[Body]):
         self.name = name
         self._topic = topic
         self._consumer = consumer
+        self._calls = Calls(name, consumer, clock)
         self._encode = encode
         self._handle, self._begin = handle, begin
         self._ticks = ticks
@@ -198,8 +197,6 @@ class Stage(Generic[Body]):
         self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
         self._dead_ones: deque[_Corpse[Body]] = deque()
         self._outages: Outages[Body] = Outages(slots, self._split, rng)
-        self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
         self._pace = RetryPace(clock(), batch)
         self._parked_s = clock()
         self._worked = 0  # how often something got done
@@ -243,8 +240,7 @@ class Stage(Generic[Body]):
 
     def close(self) -> None:
         """Leaves the group; uncommitted messages come again to the next member."""
-        self._handling.shutdown()
-        self._beginning.shutdown()
+        self._calls.close()
         self._tally.closed()
         self._consumer.close()
 
@@ -385,14 +381,14 @@ class Stage(Generic[Body]):
         due = self._clock() - self._noted_s >= NOTE_EVERY_S
         if not (due or (spans and self._quiet)):
             return False
-        if not self._answers(self._notes_away, lambda: note(spans)):
+        if not self._calls.answers(self._notes_away, lambda: note(spans), self._worked):
             return False
         self._noted_s = self._clock()
         return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Passes ticks on; whether they were taken. If not, they are passed on again after a while."""
-        if not self._answers(self._ticks_away, lambda: self._ticks(ticks)):
+        if not self._calls.answers(self._ticks_away, lambda: self._ticks(ticks), self._worked):
             return False
         self._tally.ticked(ticks)
         return True
@@ -559,7 +555,7 @@ class Stage(Generic[Body]):
         """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled."""
         bodies = [item.body for item in items]
         began_s = self._clock()
-        handling = self._handling.submit(self._handle, bodies)
+        handling = self._calls.handle(partial(self._handle, bodies))
         beginning: Future[None] | None = None
         try:
             # If the queue fails now, it fails again in the next round, when this work is done.
@@ -567,43 +563,15 @@ class Stage(Generic[Body]):
                 self._look_ahead(handling)
             beginning = self._begin_next(handling)
         finally:
-            self._wait_for(handling)
+            self._calls.wait_for(handling)
             if beginning is not None:
-                self._wait_for(beginning)
+                self._calls.wait_for(beginning)
                 self._has_begun(beginning)
         error = handling.exception()
         self._tally.handled(len(items), began_s, error)
         if error is not None and not isinstance(error, Exception):
             raise error
         return error
-
-    def _answers(self, away: Away, call: Callable[[], object]) -> bool:
-        """Calls something that may be away, unless it rests after a failure; returns whether it answered."""
-        if away.goes_on():
-            return False
-        began_s = self._clock()
-        try:
-            self._aside(call)
-        except NotNowError as error:
-            away.noted(error, (began_s, self._worked))
-            return False
-        away.ended()
-        return True
-
-    def _aside(self, call: Callable[[], Result]) -> Result:
-        """Makes another call that may take long, on the handler's thread; returns its result or raises its error."""
-        calling = self._handling.submit(call)
-        self._wait_for(calling)
-        return calling.result()
-
-    def _wait_for(self, calling: "Future[Any]") -> None:
-        """Waits for a call to end. Meanwhile, however long that is, it tells the queue that this member is alive."""
-        try:
-            while not wait([calling], ALIVE_S).done:
-                with suppress(QueueUnavailableError, PositionLostError):
-                    self._consumer.keep_alive()
-        finally:
-            wait([calling])
 
     def _look_ahead(self, handling: "Future[Any]") -> None:
         """Polls the next messages while the backlog takes less than half of the room: above that, waiting messages
@@ -628,7 +596,7 @@ class Stage(Generic[Body]):
         following = self._ready[1]
         if not isinstance(following, Group) or following.failures:
             return None
-        return self._beginning.submit(self._begin, [item.body for item in following.items])
+        return self._calls.begin(partial(self._begin, [item.body for item in following.items]))
 
     def _has_begun(self, beginning: "Future[None]") -> None:
         error = beginning.exception()
@@ -708,7 +676,7 @@ class Stage(Generic[Body]):
             if self._given_up is not None and not isinstance(body, Malformed):
                 self._given_up(body)
 
-        if not self._answers(self._letters_away, bury):
+        if not self._calls.answers(self._letters_away, bury, self._worked):
             return False
         self._dead_ones.popleft()
         self._lots.done(item)
@@ -760,7 +728,9 @@ class Stage(Generic[Body]):
         try:
             for start in range(0, len(waiting), self._batch):
                 some = waiting[start : start + self._batch]
-                taken = list(itertools.compress(some, self._aside(partial(park, [item.body for item in some], wait_s))))
+                taken = list(
+                    itertools.compress(some, self._calls.aside(partial(park, [item.body for item in some], wait_s)))
+                )
                 self._outages.drop(taken)
                 for item in taken:
                     self._lots.done(item)
