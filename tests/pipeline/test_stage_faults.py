@@ -14,10 +14,11 @@ import pytest
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.effort import part
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from workers.pipeline.burials import Corpses
 from workers.pipeline.lots import Item, Lots, _merged
 from workers.pipeline.outages import Isolation, Outage, Slots
 from workers.pipeline.retry import RetryPolicy
-from workers.pipeline.stage import Stage, _Corpses
+from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
 from workers.queue.port import Consumer, MalformedError, Message, QueueUnavailableError, Topic, lag_of
@@ -67,10 +68,10 @@ TOPIC: Topic[Body | Tick] = Topic("tests", durable=True, decode=decode)
 
 
 def items_of(stage: Stage[Any]) -> Iterator[Item[Any]]:
-    yield from (corpse.item for corpse in stage._dead_ones)
+    yield from (corpse.item for corpse in stage._burials.waiting)
     yield from stage._turns or ()
     for work in (*stage._ready, *stage._later, *stage._failed, *stage._outages):
-        if isinstance(work, _Corpses):
+        if isinstance(work, Corpses):
             yield from (corpse.item for corpse in work.corpses)
         elif isinstance(work, Isolation):
             yield from work.items()

@@ -6,7 +6,7 @@ parked in another topic if the outage lasts. A message that can never be done is
 holds for each body of a message by itself; the message is done once all of them are.
 
 What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
-`_failed`, `_outages` or `_dead_ones`.
+`_failed`, `_outages` or `_burials`.
 Work is taken out of its place only after the call that may raise has returned.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
@@ -20,7 +20,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -28,6 +27,7 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
+from workers.pipeline.burials import Burials, Corpse, Corpses, TooManyDeadLettersError
 from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
@@ -64,33 +64,7 @@ PARK_EVERY_S: Final = 1.0
 """How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
 
 
-class TooManyDeadLettersError(Exception):
-    """Too many messages in a row cannot be done: this worker, or the writer of the messages, is faulty.
-
-    Nothing is lost: messages that were not buried stay in the queue.
-    """
-
-
-@dataclass(eq=False)
-class _Corpse(Generic[Body]):
-    """A message that can never be done, on its way to the dead letters. after_good: whether decodable messages lie
-    between it and the undecodable one before it.
-    """
-
-    item: Item[Body] | Item[Malformed]
-    reason: str
-    detail: str
-    after_good: bool = False
-
-
-@dataclass(eq=False)
-class _Corpses(Generic[Body]):
-    """The messages of one poll that could not be decoded. They are buried after the rest of the poll was tried."""
-
-    corpses: list[_Corpse[Body]]
-
-
-_Work = Group[Body] | Isolation[Body] | Probe[Body] | _Corpses[Body]
+_Work = Group[Body] | Isolation[Body] | Probe[Body] | Corpses[Body]
 
 
 class Stage(Generic[Body]):
@@ -163,10 +137,8 @@ class Stage(Generic[Body]):
         self._topic = topic
         self._consumer = consumer
         self._calls = Calls(name, consumer, clock)
-        self._encode = encode
         self._handle, self._begin = handle, begin
         self._ticks = ticks
-        self._dead = dead
         self._policy = policy
         self._rng = rng
         self._clock = clock
@@ -177,7 +149,6 @@ class Stage(Generic[Body]):
         self._patience_s = patience_s
         self._park = park
         self._due_ms = due_ms
-        self._given_up = given_up
         self._note = note
         self._gather_s, self._next_lot_s = gather_s, clock()
         self._noted_s = clock() - NOTE_EVERY_S
@@ -187,7 +158,7 @@ class Stage(Generic[Body]):
         self._notes_away = away("notes", "note.unavailable")
         self._ticks_away = away("ticks", "tick.unavailable")
         self._parking_away = away("parked", "messages.not_parked")
-        self._letters_away = away("dead_letters", "message.not_buried")
+        self._tally = Tally(meter, name, clock, wall_ms)
         self._lots = Lots(in_flight, in_flight_bytes)
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how many of the ready ones are still to be tried in this step
@@ -195,13 +166,23 @@ class Stage(Generic[Body]):
         self._turns = turns
         self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
         self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
-        self._dead_ones: deque[_Corpse[Body]] = deque()
         self._outages: Outages[Body] = Outages(slots, self._split, rng)
+        self._burials: Burials[Body] = Burials(
+            topic,
+            name,
+            dead,
+            self._lots,
+            self._calls,
+            away("dead_letters", "message.not_buried"),
+            self._tally,
+            encode=encode,
+            given_up=given_up,
+            most=policy.dead_in_a_row,
+            wall_ms=wall_ms,
+        )
         self._pace = RetryPace(clock(), batch)
         self._parked_s = clock()
         self._worked = 0  # how often something got done
-        self._dead_in_a_row = 0
-        self._tally = Tally(meter, name, clock, wall_ms)
         self._log = _log.bind(stage=name)
 
     def step(self) -> bool:
@@ -217,20 +198,25 @@ class Stage(Generic[Body]):
             Whatever else `note` raises.
         """
         began_s = self._clock()
+
+        def in_time() -> bool:
+            return self._clock() - began_s < STEP_S
+
         self._quiet = not self._ready
         polled = self._ask_queue(self._take_in)
         self._take_due()
-        worked = self._work(began_s)
-        worked = self._bury_some(began_s) or worked
+        worked = self._work(in_time)
+        if self._burials.waiting:
+            worked = self._burials.bury_some(in_time, self._worked) or worked
         self._park_some()
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None:
             self._queue_away.ended()
         self._tally.waits(self._lots.items, self._lots.size, self._failing_since_s)
-        if self._too_many_dead():
+        if self._burials.too_many:
             raise TooManyDeadLettersError(
-                f"{self.name}: {self._dead_in_a_row} messages in a row could not be done; stopped so that the queue is "
-                "not drained into the dead letters (see: feedctl dead list). Nothing was lost"
+                f"{self.name}: {self._burials.in_a_row} messages in a row could not be done; stopped so that the queue "
+                "is not drained into the dead letters (see: feedctl dead list). Nothing was lost"
             )
         return worked or bool(settled)
 
@@ -312,13 +298,13 @@ class Stage(Generic[Body]):
         size = self._lots.size
         lot = self._lots.begin(messages)
         items: list[Item[Body]] = []
-        corpses: list[_Corpse[Body]] = []
+        corpses: list[Corpse[Body]] = []
         good = 0
         for message in messages:
             taken, bad = self._lots.take_all(lot, message, self._topic.bodies(message.value))
             items += taken
             after_good = bool(taken) or (len(bad) == 1 and len(items) > good)
-            corpses += [_Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
+            corpses += [Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
             if len(bad) == 1 and not taken:
                 good = len(items)
         self._tally.polled(self._lots.size - size)
@@ -336,7 +322,7 @@ class Stage(Generic[Body]):
         last = self._ready[-1] if len(self._ready) > first else None
         self._filling = last if isinstance(last, Group) else None
         if corpses:
-            self._ready.append(_Corpses(corpses))
+            self._ready.append(Corpses(corpses))
         return polled
 
     def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
@@ -440,19 +426,19 @@ class Stage(Generic[Body]):
             retried.append(self._failed.take())
         return _together(retried) if retried else None
 
-    def _work(self, began_s: float) -> bool:
-        """Tries the work that is ready, and the work that results from it; begins none after STEP_S. False if there was
+    def _work(self, in_time: Callable[[], bool]) -> bool:
+        """Tries the work that is ready, and the work that results from it, as long as there is time. False if there was
         none.
         """
         self._left = len(self._ready)
         tried = False
-        while self._left > 0 and not self._too_many_dead() and not (tried and self._clock() - began_s >= STEP_S):
+        while self._left > 0 and not self._burials.too_many and (not tried or in_time()):
             tried = True
             # Work stays in its place until the call that may raise has returned.
             work = self._ready[0]
-            if isinstance(work, _Corpses):
+            if isinstance(work, Corpses):
                 self._take()
-                self._dead_ones += work.corpses
+                self._burials.waiting += work.corpses
             elif isinstance(work, Isolation):
                 self._isolate(work)
             elif isinstance(work, Probe):
@@ -611,7 +597,7 @@ class Stage(Generic[Body]):
         for item in items:
             self._lots.done(item)
             item.lot.progressed = True
-        self._dead_in_a_row = 0
+        self._burials.in_a_row = 0
         self._tally.done(len(items))
         self._store_answers()
 
@@ -638,62 +624,12 @@ class Stage(Generic[Body]):
             return
         items[0].faults += 1
         if isinstance(error, NeverError):
-            self._dead_ones.append(_Corpse(items[0], "refused", str(error)))
+            self._burials.waiting.append(Corpse(items[0], "refused", str(error)))
         elif items[0].faults >= self._policy.attempts:
-            self._dead_ones.append(_Corpse(items[0], "failed", "".join(traceback.format_exception(error))))
+            self._burials.waiting.append(Corpse(items[0], "failed", "".join(traceback.format_exception(error))))
         else:
             self._log_retry(items[0].faults, error)
             self._put_later(group, self._wait_s(group.failures + items[0].faults))
-
-    def _bury_some(self, began_s: float) -> bool:
-        """Buries messages that can never be done, one after the other; False if there were none. If the dead letters
-        are away, these messages wait for them, and no others do.
-        """
-        tried = False
-        while self._dead_ones and not self._letters_away.goes_on() and not self._too_many_dead():
-            if tried and self._clock() - began_s >= STEP_S:
-                break
-            tried = True
-            if not self._bury(self._dead_ones[0]):
-                break
-        return tried
-
-    def _bury(self, corpse: _Corpse[Body]) -> bool:
-        """Buries the first message that can never be done; False if the dead letters are away."""
-        item = corpse.item
-        message = item.taken.message
-        body = item.body
-        # Other bodies of the message may be done, or wait: only this one is buried, and can be sent again later.
-        if isinstance(body, Malformed):
-            value = body.value
-        elif item.taken.whole:
-            value = message.value
-        else:
-            value = self._encode(body)
-
-        def bury() -> None:
-            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), value)
-            if self._given_up is not None and not isinstance(body, Malformed):
-                self._given_up(body)
-
-        if not self._calls.answers(self._letters_away, bury, self._worked):
-            return False
-        self._dead_ones.popleft()
-        self._lots.done(item)
-        self._tally.dead(corpse.reason)
-        self._log.error(
-            "message.dead",
-            reason=corpse.reason,
-            partition=message.partition,
-            offset=message.offset,
-            detail=corpse.detail,
-        )
-        # Decodable messages lie between this dead letter and the one before: if any is done, the count starts again.
-        self._dead_in_a_row = 1 if corpse.after_good and item.lot.progressed else self._dead_in_a_row + 1
-        return True
-
-    def _too_many_dead(self) -> bool:
-        return self._dead_in_a_row >= self._policy.dead_in_a_row
 
     # What waits
     # ----------------------------------------------------------------------------------------------------------------
