@@ -144,7 +144,6 @@ class Stage(Generic[Body]):
         self._clock = clock
         self._wall_ms = wall_ms
         self._lost = lost
-        self._slots = slots
         self._batch = batch
         self._patience_s = patience_s
         self._park = park
@@ -166,7 +165,7 @@ class Stage(Generic[Body]):
         self._turns = turns
         self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
         self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
-        self._outages: Outages[Body] = Outages(slots, self._split, rng)
+        self._outages: Outages[Body] = Outages(slots, self._lots, rng)
         self._burials: Burials[Body] = Burials(
             topic,
             name,
@@ -502,8 +501,7 @@ class Stage(Generic[Body]):
                 self._pace.failed(began_s, self._clock(), self._worked)
         else:
             isolation.succeeded = True
-            if self._slots is not None:
-                isolation.healthy.update(*(self._slots.needed(item.body) for item in group.items))
+            isolation.healthy |= self._outages.needed(group.items)
             if self._outages.whole is not None:
                 # The whole store was away and answers again: the rest is tried together.
                 self._make_ready([item for each in isolation.untried for item in each.items])
@@ -619,7 +617,7 @@ class Stage(Generic[Body]):
             middle = len(items) // 2
             self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
             return
-        if (part := self._split(items[0], None)) is not None:
+        if (part := self._outages.split(items[0], None)) is not None:
             self._first([Group([part], group.failures), group])
             return
         items[0].faults += 1
@@ -681,18 +679,6 @@ class Stage(Generic[Body]):
             self._parking_away.ended()
         if not parked or reason:
             self._parking_away.noted(reason, (now_s, self._worked))
-
-    def _split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
-        """Splits off the part of an item that needs some slots, or a half if none are given. None if that is
-        impossible.
-        """
-        if self._slots is None:
-            return None
-        parts = self._slots.halved(item.body) if slots is None else self._slots.divided(item.body, slots)
-        if parts is None:
-            return None
-        part, item.body = parts
-        return self._lots.part(item, part)
 
     def _failing_since_s(self) -> Iterator[float]:
         """When the first failed attempts began of the messages that wait because something is away."""
