@@ -61,27 +61,18 @@ class Burials(Generic[Body]):
         topic: Topic[Any],
         group: str,
         dead: DeadLetters,
+        encode: Callable[[Body], bytes],
+        given_up: Callable[[Body], None] | None,
+        wall_ms: Callable[[], int],
+        most: int,
         lots: Lots,
         calls: Calls,
         away: Away,
         tally: Tally,
-        *,
-        encode: Callable[[Body], bytes],
-        given_up: Callable[[Body], None] | None,
-        most: int,
-        wall_ms: Callable[[], int],
     ) -> None:
-        self._topic = topic
-        self._group = group
-        self._dead = dead
-        self._lots = lots
-        self._calls = calls
-        self._away = away
-        self._tally = tally
-        self._encode = encode
-        self._given_up = given_up
-        self._most = most
-        self._wall_ms = wall_ms
+        self._topic, self._group, self._dead = topic, group, dead
+        self._encode, self._given_up, self._wall_ms, self._most = encode, given_up, wall_ms, most
+        self._lots, self._calls, self._away, self._tally = lots, calls, away, tally
         self.waiting: deque[Corpse[Body]] = deque()
         self.in_a_row = 0
         self.too_many = False

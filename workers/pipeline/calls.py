@@ -1,8 +1,4 @@
-"""The calls of a stage that may take long, and how it stays a member of its group meanwhile.
-
-A handler waits for servers most of the time. So it has a thread of its own: the stage polls the next messages
-meanwhile, and tells the queue that it is alive. Whatever else may take long is called on that thread, too.
-"""
+"""The calls of a stage that may take long. The stage is free meanwhile, and stays a member of its group."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait

@@ -6,8 +6,9 @@ parked in another topic if the outage lasts. A message that can never be done is
 holds for each body of a message by itself; the message is done once all of them are.
 
 What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
-`_failed`, `_outages` or `_burials`.
-Work is taken out of its place only after the call that may raise has returned.
+`_failed`, `_outages` or `_burials`. Work is taken out of its place only after the call that may raise has returned.
+What is not done is also counted in `_lots`, in the order of the queue. Of these, `turns`, `outages`, `burials` and
+`lots` are modules next to this one, as are `parker`, `calls` (its threads), `retry` (when to try again) and `tally`.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
 starts the first effects of that lot (`begin`), and tells the queue that it is alive.
@@ -31,6 +32,7 @@ from workers.pipeline.burials import Burials, Corpse, Corpses, TooManyDeadLetter
 from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
+from workers.pipeline.parker import Parker
 from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
@@ -52,17 +54,11 @@ STEP_S: Final = 1.0
 """A step begins no attempt after this time: it ends within it, plus the time of one attempt."""
 POLLS_PAST_TURNS: Final = 10
 """How many more polls skip messages that wait for their turn, or fill a batch, before something is tried."""
-PARK_AFTER_S: Final = 30.0
-"""A message is parked when its outage has lasted this long. A failing attempt takes 30 s at most, and two attempts find
-out what is away: so a message is parked within a minute of the first failure."""
 NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
 ENOUGH_BYTES: Final = 100_000
 """With this many bytes of messages a stage does not wait for more: a writer hands about as much to its cluster at once.
 """
-PARK_EVERY_S: Final = 1.0
-"""How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
-
 
 _Work = Group[Body] | Isolation[Body] | Probe[Body] | Corpses[Body]
 
@@ -136,53 +132,41 @@ class Stage(Generic[Body]):
         self.name = name
         self._topic = topic
         self._consumer = consumer
-        self._calls = Calls(name, consumer, clock)
         self._handle, self._begin = handle, begin
-        self._ticks = ticks
-        self._policy = policy
-        self._rng = rng
-        self._clock = clock
-        self._wall_ms = wall_ms
+        self._ticks, self._note, self._noted_s = ticks, note, clock() - NOTE_EVERY_S
+        self._policy, self._rng = policy, rng
+        self._clock, self._wall_ms = clock, wall_ms
         self._lost = lost
         self._batch = batch
         self._patience_s = patience_s
-        self._park = park
         self._due_ms = due_ms
-        self._note = note
         self._gather_s, self._next_lot_s = gather_s, clock()
-        self._noted_s = clock() - NOTE_EVERY_S
         self._quiet = True  # this step and the one before polled nothing to handle
+        self._worked = 0  # how often something got done
+        self._pace = RetryPace(clock(), batch)
         away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
         self._queue_away = away("queue", "queue.unavailable")
         self._notes_away = away("notes", "note.unavailable")
         self._ticks_away = away("ticks", "tick.unavailable")
-        self._parking_away = away("parked", "messages.not_parked")
-        self._tally = Tally(meter, name, clock, wall_ms)
-        self._lots = Lots(in_flight, in_flight_bytes)
+        letters_away = away("dead_letters", "message.not_buried")
+        parking_away = away("parked", "messages.not_parked")
+        self._log = _log.bind(stage=name)
+        self._tally = tally = Tally(meter, name, clock, wall_ms)
+        self._calls = calls = Calls(name, consumer, clock)
+        self._lots = lots = Lots(in_flight, in_flight_bytes)
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how many of the ready ones are still to be tried in this step
         self._filling: Group[Body] | None = None  # the group polled last, until it is tried: it may get more
         self._turns = turns
         self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
         self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
-        self._outages: Outages[Body] = Outages(slots, self._lots, rng)
-        self._burials: Burials[Body] = Burials(
-            topic,
-            name,
-            dead,
-            self._lots,
-            self._calls,
-            away("dead_letters", "message.not_buried"),
-            self._tally,
-            encode=encode,
-            given_up=given_up,
-            most=policy.dead_in_a_row,
-            wall_ms=wall_ms,
+        self._outages = outages = Outages(slots, lots, rng)
+        self._burials = Burials(
+            topic, name, dead, encode, given_up, wall_ms, policy.dead_in_a_row, lots, calls, letters_away, tally
         )
-        self._pace = RetryPace(clock(), batch)
-        self._parked_s = clock()
-        self._worked = 0  # how often something got done
-        self._log = _log.bind(stage=name)
+        self._parker: Parker[Body] | None = None
+        if park is not None:
+            self._parker = Parker(name, park, batch, outages, lots, calls, parking_away, tally, policy, rng, clock)
 
     def step(self) -> bool:
         """One round: polls, tries the messages that are ready and the retries that are due, parks, commits. False if
@@ -207,7 +191,8 @@ class Stage(Generic[Body]):
         worked = self._work(in_time)
         if self._burials.waiting:
             worked = self._burials.bury_some(in_time, self._worked) or worked
-        self._park_some()
+        if self._parker is not None and any(self._outages):
+            self._parker.park_some(self._pace.rests_until_s, self._worked)
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None:
             self._queue_away.ended()
@@ -629,57 +614,6 @@ class Stage(Generic[Body]):
             self._log_retry(items[0].faults, error)
             self._put_later(group, self._wait_s(group.failures + items[0].faults))
 
-    # What waits
-    # ----------------------------------------------------------------------------------------------------------------
-
-    def _park_some(self) -> None:
-        """Parks messages whose outage has lasted. If waiting messages take more than half of the room, it also parks
-        messages of other outages, oldest first, until half of the room is free. A message that cannot be parked waits
-        as before.
-        """
-        park = self._park
-        if park is None or self._parking_away.goes_on():
-            return
-        now_s = self._clock()
-        pressed = not self._lots.has_room(2)
-        lasting = [
-            outage
-            for outage in self._outages
-            if outage.slots is not None
-            and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
-            # Messages that the next step may use for a probe stay: without any, no probe would find that the outage is
-            # over.
-            and not outage.due_s <= now_s >= self._pace.rests_until_s
-        ]
-        count = sum(len(outage.items) for outage in lasting)
-        if not count or (not pressed and count < self._batch and now_s - self._parked_s < PARK_EVERY_S):
-            return
-        self._parked_s = now_s
-        waiting = sorted((item for outage in lasting for item in outage.items), key=_number)
-        wait_s = self._wait_s(max(outage.failures for outage in lasting))
-        parked: list[Item[Body]] = []
-        reason = ""
-        try:
-            for start in range(0, len(waiting), self._batch):
-                some = waiting[start : start + self._batch]
-                taken = list(
-                    itertools.compress(some, self._calls.aside(partial(park, [item.body for item in some], wait_s)))
-                )
-                self._outages.drop(taken)
-                for item in taken:
-                    self._lots.done(item)
-                parked += taken
-                if pressed and self._lots.has_room(2):
-                    break
-        except Exception as error:  # noqa: BLE001 - on any error they wait as before
-            reason = f"{type(error).__name__}: {error}"
-        if parked:
-            self._tally.parked(len(parked))
-            self._log.info("messages.parked", messages=len(parked))
-            self._parking_away.ended()
-        if not parked or reason:
-            self._parking_away.noted(reason, (now_s, self._worked))
-
     def _failing_since_s(self) -> Iterator[float]:
         """When the first failed attempts began of the messages that wait because something is away."""
         found = [outage.tried_s for outage in self._outages if outage.items]
@@ -762,7 +696,3 @@ def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
     since_s = min((group.since_s for group in groups if group.since_s is not None), default=None)
     items = [item for group in groups for item in group.items]
     return Group(items, max(group.failures for group in groups), since_s=since_s)
-
-
-def _number(item: Item[Body]) -> int:
-    return item.number
