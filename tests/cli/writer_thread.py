@@ -9,9 +9,9 @@ from feedstore.errors import PortError
 from workers.app import wiring
 from workers.app.writer_process import ProcessEndedError
 from workers.following.groups import writer_group
+from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.retry import REST_S
 from workers.pipeline.runtime import Worker, WorkerFailedError
-from workers.pipeline.stage import TooManyDeadLettersError
 from workers.queue.port import PositionLostError
 
 

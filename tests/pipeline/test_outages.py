@@ -3,8 +3,9 @@
 from random import Random
 from typing import Any
 
-from workers.pipeline.lots import Item
+from workers.pipeline.lots import Lots
 from workers.pipeline.outages import Outages
+from workers.queue.port import Message
 
 Needs = frozenset[int]
 
@@ -28,20 +29,12 @@ class Parts:
 
 def test_rule_12_a_part_that_needs_no_slot_that_is_away_is_tried() -> None:
     """The part that is taken out of its message needs more than the slot for which it waits."""
-    slots = Parts()
-
-    def split(item: Item[Any], away: frozenset[int] | None) -> Item[Any] | None:
-        assert away is not None
-        divided = slots.divided(item.body, away)
-        if divided is None:
-            return None
-        part, item.body = divided
-        return Item(item.number, item.lot, item.taken, part)
-
-    outages: Outages[Any] = Outages(slots, split, Random(1))
+    lots, message = Lots(10, 10), Message(0, 0, b"")
+    outages: Outages[Any] = Outages(Parts(), lots, Random(1))
     for slot in (0, 2):
         outages._begin(frozenset([slot]), 0.0, 1, 10.0)
-    item: Item[Any] = Item(1, None, None, (frozenset({0, 1, 2}), frozenset({1})))  # type: ignore[arg-type]
+    body = (frozenset({0, 1, 2}), frozenset({1}))
+    (item,) = lots.take(lots.begin([message]), message, [body], whole=True)
     assert outages.admit([item], None) == [item]
     assert item.body == (frozenset({1}),)
     waiting = [each.body for outage in outages for each in outage.items]

@@ -11,9 +11,10 @@ import pytest
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
-from workers.pipeline.stage import ENOUGH_BYTES, Stage, TooManyDeadLettersError
+from workers.pipeline.stage import ENOUGH_BYTES, Stage
 from workers.pipeline.ticks import Tick
 from workers.queue.port import (
     Consumer,

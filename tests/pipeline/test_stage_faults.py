@@ -14,10 +14,11 @@ import pytest
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.effort import part
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from workers.pipeline.burials import Corpses
 from workers.pipeline.lots import Item, Lots, _merged
 from workers.pipeline.outages import Isolation, Outage, Slots
 from workers.pipeline.retry import RetryPolicy
-from workers.pipeline.stage import Stage, _Corpses
+from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
 from workers.queue.port import Consumer, MalformedError, Message, QueueUnavailableError, Topic, lag_of
@@ -67,10 +68,10 @@ TOPIC: Topic[Body | Tick] = Topic("tests", durable=True, decode=decode)
 
 
 def items_of(stage: Stage[Any]) -> Iterator[Item[Any]]:
-    yield from (corpse.item for corpse in stage._dead_ones)
+    yield from (corpse.item for corpse in stage._burials.waiting)
     yield from stage._turns or ()
     for work in (*stage._ready, *stage._later, *stage._failed, *stage._outages):
-        if isinstance(work, _Corpses):
+        if isinstance(work, Corpses):
             yield from (corpse.item for corpse in work.corpses)
         elif isinstance(work, Isolation):
             yield from work.items()
@@ -94,9 +95,9 @@ def check(stage: Stage[Any]) -> None:
 
 
 class Chaos:
-    """Everything that a stage calls. healthy: nothing fails any more."""
+    """Everything that a stage calls. healthy: nothing fails any more. options: of the stage, instead of random ones."""
 
-    def __init__(self, seed: int, slots: Slots[Body] | None) -> None:
+    def __init__(self, seed: int, slots: Slots[Body] | None, **options: Any) -> None:
         self.rng = random.Random(seed)
         self.handler_rng = random.Random(seed + 1)  # the handler has a thread of its own
         self.begin_rng = random.Random(seed + 2)  # so has what is begun
@@ -114,7 +115,9 @@ class Chaos:
         self.poison = self.rng.randrange(2, 60)
         self.often = self.rng.choice((0.0, 0.02, 0.3))
         self.took_s = self.rng.choice((0.0, 0.02, 1.5, 30.0))
-        rest = self.rng.choice((8, 30, 200))
+        in_flight = self.rng.choice((8, 30, 200))
+        parks = slots is not None and self.rng.random() < 0.5
+        batch = self.rng.choice((1, 5, 20))
         self.stage: Stage[Body] = Stage(
             "group",
             TOPIC,
@@ -130,10 +133,8 @@ class Chaos:
             wall_ms=lambda: 7,
             turns=Turns(lambda body: body[0] % 3, 2, 3) if seed % 2 else None,
             slots=slots,
-            park=self.park if slots is not None and self.rng.random() < 0.5 else None,
-            batch=self.rng.choice((1, 5, 20)),
-            in_flight=rest,
             patience_s=0,
+            **{"park": self.park if parks else None, "batch": batch, "in_flight": in_flight} | options,
         )
 
     def maybe(self, error: Callable[[str], Exception], rng: random.Random | None = None) -> None:
@@ -292,10 +293,9 @@ def test_rule_11_the_chaos_finds_a_message_that_is_committed_too_early(
 
 def test_a_poll_ahead_and_a_queue_that_is_away_afterwards_cost_nothing() -> None:
     """The broker goes while something is polled ahead: it is handled, and committed once the broker is back."""
-    chaos = Chaos(1, None)
+    chaos = Chaos(1, None, batch=5)
     chaos.often, chaos.poison = 0.0, -1
     stage = chaos.stage
-    stage._batch = 5
     for row in range(20):
         chaos.queue.publish(TOPIC, [b"%d" % row], 0)
     stage.step()
@@ -361,10 +361,8 @@ def without_shard_1(chaos: Chaos, fails_s: float) -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_rule_12_messages_that_need_several_slots_do_not_make_one_look_like_all(seed: int) -> None:
-    chaos = Chaos(seed, ShardSlots())
+    chaos = Chaos(seed, ShardSlots(), in_flight=1_000, park=None)
     chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.02
-    chaos.stage._in_flight = 1_000
-    chaos.stage._park = None
 
     without_shard_1(chaos, fails_s=0.02)
     bodies = [tuple(chaos.rng.sample(range(10_000), chaos.rng.choice((1, 2, 3)))) for _ in range(300)]
@@ -378,10 +376,8 @@ def test_rule_12_messages_that_need_several_slots_do_not_make_one_look_like_all(
 @pytest.mark.parametrize("seed", range(4))
 def test_rule_12_messages_that_all_need_what_is_away_do_not_hold_others(seed: int) -> None:
     """As when the first polls bring the actions of one user, whose shard is away: the whole store seems to be."""
-    chaos = Chaos(seed, ShardSlots())
+    chaos = Chaos(seed, ShardSlots(), in_flight=1_000, park=None)
     chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.0
-    chaos.stage._in_flight = 1_000
-    chaos.stage._park = None
 
     without_shard_1(chaos, fails_s=0.0)
     away = [(1,), (0, 1), (1, 2)] * 20
@@ -393,10 +389,9 @@ def test_rule_12_messages_that_all_need_what_is_away_do_not_hold_others(seed: in
 
 
 def test_rule_12_half_of_the_messages_are_done_without_slots_too() -> None:
-    chaos = Chaos(3, None)
+    chaos = Chaos(3, None, in_flight=10_000)
     chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.0
     chaos.away = set(range(8))
-    chaos.stage._in_flight = 10_000
     chaos.queue.publish(TOPIC, [b"%d" % row for row in range(640)])
     for _ in range(3_000):
         chaos.step()
@@ -405,7 +400,7 @@ def test_rule_12_half_of_the_messages_are_done_without_slots_too() -> None:
 
 @pytest.mark.parametrize("took_s", [0.0, 0.1, 5.0])
 def test_rule_12_dead_letters_that_are_away_delay_no_other_message(took_s: float) -> None:
-    chaos = Chaos(4, None)
+    chaos = Chaos(4, None, in_flight=10_000)
     chaos.often, chaos.poison = 0.0, -1
 
     def bury(*_: object) -> None:
@@ -413,7 +408,6 @@ def test_rule_12_dead_letters_that_are_away_delay_no_other_message(took_s: float
         raise QueueUnavailableError("away")
 
     chaos.dead.bury = bury  # type: ignore[method-assign]
-    chaos.stage._in_flight = 10_000
     for number in range(2_000):
         chaos.queue.publish(TOPIC, [b"bad"] if number % 50 == 0 else [b"%d" % number])
     until_s = chaos.now_s + 250
@@ -423,10 +417,9 @@ def test_rule_12_dead_letters_that_are_away_delay_no_other_message(took_s: float
 
 
 def test_a_retry_is_no_larger_than_a_poll() -> None:
-    chaos = Chaos(5, None)
+    chaos = Chaos(5, None, batch=10, in_flight=10_000)
     chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.0
     stage = chaos.stage
-    stage._batch, stage._in_flight = 10, 10_000
     calls: list[int] = []
     handle = stage._handle
 

@@ -117,7 +117,7 @@ def test_the_many_of_several_take_turns_and_each_keeps_its_order() -> None:
 def test_a_portion_is_shared_out_evenly(senders: int) -> None:
     turns = Turns[Body](lambda body: body[0], 1, PORTION)
     world = World()
-    lot = world.stage._lots.begin({0: 1})
+    lot = world.stage._lots.begin([Message(0, 0, b"")])
     bodies = [(sender, number) for number in range(50) for sender in range(senders)]
     items = world.stage._lots.take(lot, Message(0, 0, b""), bodies, whole=False)
     now = turns.admit(items)

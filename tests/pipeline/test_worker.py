@@ -7,8 +7,8 @@ import pytest
 
 from feedstore.metering import Counting
 from workers.pipeline import metrics
+from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.runtime import Worker, WorkerFailedError
-from workers.pipeline.stage import TooManyDeadLettersError
 from workers.queue.port import PositionLostError
 
 

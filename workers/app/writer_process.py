@@ -33,9 +33,9 @@ from feedstore.metering.process import ProcessCounts
 from workers.app import logs, memory_tuning, wiring
 from workers.app.metering import HeardProcess, tell
 from workers.following.groups import writer_group
+from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.retry import REST_S
 from workers.pipeline.runtime import Worker, WorkerFailedError
-from workers.pipeline.stage import TooManyDeadLettersError
 from workers.queue.port import PositionLostError
 
 _log = structlog.get_logger()

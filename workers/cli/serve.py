@@ -32,8 +32,8 @@ from workers.cli.output import note, say
 from workers.cli.session import Session, pass_session
 from workers.cli.work import stopping
 from workers.following.ports import Ports
+from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.runtime import WorkerFailedError
-from workers.pipeline.stage import TooManyDeadLettersError
 
 if TYPE_CHECKING:
     from feedstore.catalog.posting import Posting

@@ -6,12 +6,12 @@ before it is done (rule 10).
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Message
+from workers.queue.port import Malformed, Message
 
 Body = TypeVar("Body")
 
@@ -64,11 +64,14 @@ class Item(Generic[Body]):
 
 
 class Lots:
-    """All lots of a stage. It counts the items that wait, and the bytes of their messages."""
+    """All lots of a stage. It counts the items that wait, and the bytes of their messages. most_items, most_size: above
+    these there is no room for more.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, most_items: int, most_size: int) -> None:
         self._lots: deque[Lot] = deque()
         self._numbers = itertools.count()
+        self._most_items, self._most_size = most_items, most_size
         self.items = 0
         self.size = 0
 
@@ -78,9 +81,17 @@ class Lots:
     def __iter__(self) -> Iterator[Lot]:
         return iter(self._lots)
 
-    def begin(self, spans: Mapping[int, tuple[int, int]]) -> Lot:
-        """A new lot at the end. spans: for each partition, the offset of its first message and that after its last."""
-        lot = Lot(dict(spans))
+    def has_room(self, times: int = 1) -> bool:
+        """Whether `times` what waits now would still fit."""
+        return self.items * times < self._most_items and self.size * times < self._most_size
+
+    def begin(self, messages: Iterable[Message]) -> Lot:
+        """A new lot at the end, for the messages of one poll."""
+        spans: dict[int, tuple[int, int]] = {}
+        for message in messages:
+            first, _ = spans.get(message.partition, (message.offset, 0))
+            spans[message.partition] = first, message.offset + 1
+        lot = Lot(spans)
         self._lots.append(lot)
         return lot
 
@@ -97,6 +108,22 @@ class Lots:
     def tick(self, lot: Lot, partition: int, tick: Tick) -> None:
         """Notes a tick of a lot. It replaces an older tick of the same source."""
         _note(lot.ticks, (partition, tick.source, tick.sources), tick)
+
+    def take_all(
+        self, lot: Lot, message: Message, bodies: Sequence[Body | Tick | Malformed]
+    ) -> tuple[list[Item[Body]], list[Item[Malformed]]]:
+        """Takes all bodies of a message: returns those that are to be done, and those that cannot be decoded."""
+        work: list[Body] = []
+        malformed: list[Malformed] = []
+        for body in bodies:
+            if isinstance(body, Tick):
+                self.tick(lot, message.partition, body)
+            elif isinstance(body, Malformed):
+                malformed.append(body)
+            else:
+                work.append(body)
+        items = self.take(lot, message, work, whole=len(bodies) == 1)
+        return items, self.take(lot, message, malformed, whole=False) if malformed else []
 
     def take(self, lot: Lot, message: Message, bodies: Sequence[Body], *, whole: bool) -> list[Item[Body]]:
         """The items of a message, one for each of its bodies. The message is done once all of them are. whole: whether

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from workers.pipeline.lots import Item
+from workers.pipeline.lots import Item, Lots
 
 Body = TypeVar("Body")
 
@@ -28,11 +28,6 @@ MAX_SLICES = 64
 others are tried as one."""
 SINGLES = 2
 """This many messages without slots are tried alone before the others are tried in slices."""
-
-Split = Callable[[Item[Body], frozenset[int] | None], "Item[Body] | None"]
-"""Splits off the part of an item that needs the given slots, or a half if none are given, and returns it as an item of
-its own. The item keeps the rest. None if it cannot be divided this way; it then stays whole.
-"""
 
 
 class Slots(Protocol[Body]):
@@ -145,17 +140,13 @@ class Probe(Generic[Body]):
 class Outages(Generic[Body]):
     """Every outage that a stage knows of. A slot is in one outage at most.
 
-    slots: None if it is unknown which slots a message needs: then only the whole store may have an outage.
+    slots: None if it is unknown which slots a message needs: then only the whole store may have an outage. lots: where
+        the parts of items are counted.
     """
 
-    def __init__(
-        self,
-        slots: Slots[Body] | None,
-        split: Split[Body],
-        rng: random.Random,
-    ) -> None:
+    def __init__(self, slots: Slots[Body] | None, lots: Lots, rng: random.Random) -> None:
         self._slots = slots
-        self._split = split
+        self._lots = lots
         self._rng = rng
         self._by_slot: dict[int, Outage[Body]] = {}
         self._outages: list[Outage[Body]] = []
@@ -169,6 +160,22 @@ class Outages(Generic[Body]):
     def waiting(self) -> int:
         """How many items wait in outages."""
         return sum(len(outage.items) for outage in self)
+
+    def split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
+        """Splits off the part of an item that needs some slots, or a half if none are given; the item keeps the rest.
+        None if that is impossible: the item is then as it was.
+        """
+        if self._slots is None:
+            return None
+        parts = self._slots.halved(item.body) if slots is None else self._slots.divided(item.body, slots)
+        if parts is None:
+            return None
+        part, item.body = parts
+        return self._lots.part(item, part)
+
+    def needed(self, items: Sequence[Item[Body]]) -> frozenset[int]:
+        """The slots without which not all of these can be done; empty if that is unknown."""
+        return frozenset().union(*(self._item_slots(item) for item in items))
 
     def admit(self, items: Sequence[Item[Body]], tried_s: float | None) -> list[Item[Body]]:
         """Puts items that need a slot that is away into its outage; returns the others. tried_s: when their first
@@ -187,7 +194,7 @@ class Outages(Generic[Body]):
                 taken = self._slots_of(outage) & needed
                 if not taken:
                     continue
-                if taken == needed or (part := self._split(item, taken)) is None:
+                if taken == needed or (part := self.split(item, taken)) is None:
                     outage.join([item], tried_s)
                     break
                 outage.join([part], tried_s)
@@ -206,7 +213,7 @@ class Outages(Generic[Body]):
             for slot in self._item_slots(item):
                 by_slice.setdefault(self._slice(slot), set()).add(slot)
             numbers = sorted(by_slice)
-            while len(numbers) > 1 and (part := self._split(item, frozenset(by_slice[numbers[0]]))) is not None:
+            while len(numbers) > 1 and (part := self.split(item, frozenset(by_slice[numbers[0]]))) is not None:
                 found.setdefault((numbers.pop(0),), []).append(part)
             # An item that cannot be divided is tried with those that need the same slices: among others, one slice that
             # is away would make all of them look away.
@@ -229,7 +236,7 @@ class Outages(Generic[Body]):
             return []
         left: list[Group[Body]] = []
         for group in isolation.failed:
-            slices = {self._slice(slot) for slot in self._needed(group.items) - isolation.healthy}
+            slices = {self._slice(slot) for slot in self.needed(group.items) - isolation.healthy}
             slots = (slot for number in slices for slot in self._slots_in(number))
             away = frozenset(slot for slot in slots if slot not in self._by_slot and slot not in isolation.healthy)
             if away:
@@ -300,7 +307,7 @@ class Outages(Generic[Body]):
         pure = [item for item in outage.items if not self._waits_elsewhere(item, outage)]
         candidates = pure or list(outage.items)
         here = self._slots_of(outage)
-        needed = sorted(self._needed(candidates) & here)
+        needed = sorted(self.needed(candidates) & here)
         slots = frozenset(self._rng.sample(needed, min(outage.width, len(needed))))
         taken: list[Item[Body]] = []
         for item in candidates:
@@ -309,7 +316,7 @@ class Outages(Generic[Body]):
                 break
             if needs <= slots:
                 taken.append(item)
-            elif needs & slots and (part := self._split(item, needs & slots)) is not None:
+            elif needs & slots and (part := self.split(item, needs & slots)) is not None:
                 outage.items.append(part)
                 taken.append(part)
         if not taken:  # no item needs only these slots: take one item's slots, and all items that need no others
@@ -317,7 +324,7 @@ class Outages(Generic[Body]):
             taken = [item for item in candidates if self._item_slots(item) & here <= slots][:limit]
         if len(slots) == 1:
             # Perhaps only some rows of the slot fail: halving gets the others done.
-            if len(taken) == 1 and (part := self._split(taken[0], None)) is not None:
+            if len(taken) == 1 and (part := self.split(taken[0], None)) is not None:
                 outage.items.append(part)
             taken = self._rng.sample(taken, -(-len(taken) // 2))
         gone = {id(item) for item in taken}
@@ -352,9 +359,6 @@ class Outages(Generic[Body]):
 
     def _item_slots(self, item: Item[Body]) -> frozenset[int]:
         return frozenset() if self._slots is None else self._slots.needed(item.body)
-
-    def _needed(self, items: Sequence[Item[Body]]) -> frozenset[int]:
-        return frozenset().union(*(self._item_slots(item) for item in items))
 
     def _slice(self, slot: int) -> int:
         assert self._slots is not None

@@ -10,7 +10,7 @@ import structlog
 from feedstore.errors import NotNowError
 from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline import metrics
-from workers.pipeline.stage import TooManyDeadLettersError
+from workers.pipeline.burials import TooManyDeadLettersError
 from workers.queue.port import PositionLostError
 
 _log = structlog.get_logger()

@@ -6,8 +6,9 @@ parked in another topic if the outage lasts. A message that can never be done is
 holds for each body of a message by itself; the message is done once all of them are.
 
 What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
-`_failed`, `_outages` or `_dead_ones`.
-Work is taken out of its place only after the call that may raise has returned.
+`_failed`, `_outages` or `_burials`. Work is taken out of its place only after the call that may raise has returned.
+What is not done is also counted in `_lots`, in the order of the queue. Of these, `turns`, `outages`, `burials` and
+`lots` are modules next to this one, as are `parker`, `calls` (its threads), `retry` (when to try again) and `tally`.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
 starts the first effects of that lot (`begin`), and tells the queue that it is alive.
@@ -18,9 +19,8 @@ import random
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
@@ -28,8 +28,11 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
-from workers.pipeline.lots import Item, Lot, Lots
+from workers.pipeline.burials import Burials, Corpse, Corpses, TooManyDeadLettersError
+from workers.pipeline.calls import Calls
+from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
+from workers.pipeline.parker import Parker
 from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
@@ -38,7 +41,6 @@ from workers.queue.port import (
     Consumer,
     DeadLetters,
     Malformed,
-    Message,
     PositionLostError,
     QueueUnavailableError,
     Topic,
@@ -47,53 +49,18 @@ from workers.queue.port import (
 _log = structlog.get_logger()
 
 Body = TypeVar("Body")
-Result = TypeVar("Result")
 
 STEP_S: Final = 1.0
 """A step begins no attempt after this time: it ends within it, plus the time of one attempt."""
-ALIVE_S: Final = 1.0
-"""How often the stage tells the queue that it is alive while its handler works."""
 POLLS_PAST_TURNS: Final = 10
 """How many more polls skip messages that wait for their turn, or fill a batch, before something is tried."""
-PARK_AFTER_S: Final = 30.0
-"""A message is parked when its outage has lasted this long. A failing attempt takes 30 s at most, and two attempts find
-out what is away: so a message is parked within a minute of the first failure."""
 NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
 ENOUGH_BYTES: Final = 100_000
 """With this many bytes of messages a stage does not wait for more: a writer hands about as much to its cluster at once.
 """
-PARK_EVERY_S: Final = 1.0
-"""How often messages are parked, unless a batch of them waits: parking costs a few round trips."""
 
-
-class TooManyDeadLettersError(Exception):
-    """Too many messages in a row cannot be done: this worker, or the writer of the messages, is faulty.
-
-    Nothing is lost: messages that were not buried stay in the queue.
-    """
-
-
-@dataclass(eq=False)
-class _Corpse(Generic[Body]):
-    """A message that can never be done, on its way to the dead letters. after_good: whether decodable messages lie
-    between it and the undecodable one before it.
-    """
-
-    item: Item[Body] | Item[Malformed]
-    reason: str
-    detail: str
-    after_good: bool = False
-
-
-@dataclass(eq=False)
-class _Corpses(Generic[Body]):
-    """The messages of one poll that could not be decoded. They are buried after the rest of the poll was tried."""
-
-    corpses: list[_Corpse[Body]]
-
-
-_Work = Group[Body] | Isolation[Body] | Probe[Body] | _Corpses[Body]
+_Work = Group[Body] | Isolation[Body] | Probe[Body] | Corpses[Body]
 
 
 class Stage(Generic[Body]):
@@ -165,50 +132,41 @@ class Stage(Generic[Body]):
         self.name = name
         self._topic = topic
         self._consumer = consumer
-        self._encode = encode
         self._handle, self._begin = handle, begin
-        self._ticks = ticks
-        self._dead = dead
-        self._policy = policy
-        self._rng = rng
-        self._clock = clock
-        self._wall_ms = wall_ms
+        self._ticks, self._note, self._noted_s = ticks, note, clock() - NOTE_EVERY_S
+        self._policy, self._rng = policy, rng
+        self._clock, self._wall_ms = clock, wall_ms
         self._lost = lost
-        self._slots = slots
         self._batch = batch
-        self._in_flight = in_flight
-        self._in_flight_bytes = in_flight_bytes
         self._patience_s = patience_s
-        self._park = park
         self._due_ms = due_ms
-        self._given_up = given_up
-        self._note = note
         self._gather_s, self._next_lot_s = gather_s, clock()
-        self._noted_s = clock() - NOTE_EVERY_S
         self._quiet = True  # this step and the one before polled nothing to handle
+        self._worked = 0  # how often something got done
+        self._pace = RetryPace(clock(), batch)
         away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
         self._queue_away = away("queue", "queue.unavailable")
         self._notes_away = away("notes", "note.unavailable")
         self._ticks_away = away("ticks", "tick.unavailable")
-        self._parking_away = away("parked", "messages.not_parked")
-        self._letters_away = away("dead_letters", "message.not_buried")
-        self._lots = Lots()
+        letters_away = away("dead_letters", "message.not_buried")
+        parking_away = away("parked", "messages.not_parked")
+        self._log = _log.bind(stage=name)
+        self._tally = tally = Tally(meter, name, clock, wall_ms)
+        self._calls = calls = Calls(name, consumer, clock)
+        self._lots = lots = Lots(in_flight, in_flight_bytes)
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how many of the ready ones are still to be tried in this step
         self._filling: Group[Body] | None = None  # the group polled last, until it is tried: it may get more
         self._turns = turns
         self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
         self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
-        self._dead_ones: deque[_Corpse[Body]] = deque()
-        self._outages: Outages[Body] = Outages(slots, self._split, rng)
-        self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
-        self._pace = RetryPace(clock(), batch)
-        self._parked_s = clock()
-        self._worked = 0  # how often something got done
-        self._dead_in_a_row = 0
-        self._tally = Tally(meter, name, clock, wall_ms)
-        self._log = _log.bind(stage=name)
+        self._outages = outages = Outages(slots, lots, rng)
+        self._burials = Burials(
+            topic, name, dead, encode, given_up, wall_ms, policy.dead_in_a_row, lots, calls, letters_away, tally
+        )
+        self._parker: Parker[Body] | None = None
+        if park is not None:
+            self._parker = Parker(name, park, batch, outages, lots, calls, parking_away, tally, policy, rng, clock)
 
     def step(self) -> bool:
         """One round: polls, tries the messages that are ready and the retries that are due, parks, commits. False if
@@ -223,20 +181,26 @@ class Stage(Generic[Body]):
             Whatever else `note` raises.
         """
         began_s = self._clock()
+
+        def in_time() -> bool:
+            return self._clock() - began_s < STEP_S
+
         self._quiet = not self._ready
         polled = self._ask_queue(self._take_in)
         self._take_due()
-        worked = self._work(began_s)
-        worked = self._bury_some(began_s) or worked
-        self._park_some()
+        worked = self._work(in_time)
+        if self._burials.waiting:
+            worked = self._burials.bury_some(in_time, self._worked) or worked
+        if self._parker is not None and any(self._outages):
+            self._parker.park_some(self._pace.rests_until_s, self._worked)
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None:
             self._queue_away.ended()
         self._tally.waits(self._lots.items, self._lots.size, self._failing_since_s)
-        if self._too_many_dead():
+        if self._burials.too_many:
             raise TooManyDeadLettersError(
-                f"{self.name}: {self._dead_in_a_row} messages in a row could not be done; stopped so that the queue is "
-                "not drained into the dead letters (see: feedctl dead list). Nothing was lost"
+                f"{self.name}: {self._burials.in_a_row} messages in a row could not be done; stopped so that the queue "
+                "is not drained into the dead letters (see: feedctl dead list). Nothing was lost"
             )
         return worked or bool(settled)
 
@@ -246,8 +210,7 @@ class Stage(Generic[Body]):
 
     def close(self) -> None:
         """Leaves the group; uncommitted messages come again to the next member."""
-        self._handling.shutdown()
-        self._beginning.shutdown()
+        self._calls.close()
         self._tally.closed()
         self._consumer.close()
 
@@ -269,7 +232,7 @@ class Stage(Generic[Body]):
 
     def _take_in(self) -> bool:
         """Polls if there is room and nothing is ready; otherwise keeps this member alive."""
-        if self._ready or not self._may_begin() or not self._has_room():
+        if self._ready or not self._may_begin() or not self._lots.has_room():
             # This member keeps its partitions, however long everything waits: their next member would read all waiting
             # messages once more.
             self._consumer.keep_alive()
@@ -286,7 +249,7 @@ class Stage(Generic[Body]):
         """
         while len(self._ready) == 1 and isinstance(group := self._ready[0], Group) and not group.failures:
             left_s = self._next_lot_s - self._clock()
-            if left_s <= 0 or not (self._may_begin() and self._has_room()):
+            if left_s <= 0 or not (self._may_begin() and self._lots.has_room()):
                 break
             if sum(len(item.taken.message.value) for item in group.items) >= ENOUGH_BYTES:
                 break
@@ -305,7 +268,7 @@ class Stage(Generic[Body]):
             coming = itertools.islice(self._ready, first, None)
             ahead = sum(len(work.items) for work in coming if isinstance(work, Group))
             more = self._turns or (self._turns is not None and polled >= self._batch // POLLS_PAST_TURNS)
-            if not (polled and more and ahead < self._batch and self._has_room() and may_go_on()):
+            if not (polled and more and ahead < self._batch and self._lots.has_room() and may_go_on()):
                 return
             polled = self._poll(0, first)
 
@@ -317,15 +280,15 @@ class Stage(Generic[Body]):
         if not messages:
             return 0
         size = self._lots.size
-        lot = self._lots.begin(_spans(messages))
+        lot = self._lots.begin(messages)
         items: list[Item[Body]] = []
-        corpses: list[_Corpse[Body]] = []
+        corpses: list[Corpse[Body]] = []
         good = 0
         for message in messages:
-            taken, bad = self._take_bodies(lot, message)
+            taken, bad = self._lots.take_all(lot, message, self._topic.bodies(message.value))
             items += taken
             after_good = bool(taken) or (len(bad) == 1 and len(items) > good)
-            corpses += [_Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
+            corpses += [Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
             if len(bad) == 1 and not taken:
                 good = len(items)
         self._tally.polled(self._lots.size - size)
@@ -343,23 +306,8 @@ class Stage(Generic[Body]):
         last = self._ready[-1] if len(self._ready) > first else None
         self._filling = last if isinstance(last, Group) else None
         if corpses:
-            self._ready.append(_Corpses(corpses))
+            self._ready.append(Corpses(corpses))
         return polled
-
-    def _take_bodies(self, lot: Lot, message: Message) -> tuple[list[Item[Body]], list[Item[Malformed]]]:
-        """The bodies of a message that are to be done, and those that cannot be decoded."""
-        work: list[Body] = []
-        malformed: list[Malformed] = []
-        bodies = self._topic.bodies(message.value)
-        for body in bodies:
-            if isinstance(body, Tick):
-                self._lots.tick(lot, message.partition, body)
-            elif isinstance(body, Malformed):
-                malformed.append(body)
-            else:
-                work.append(body)
-        items = self._lots.take(lot, message, work, whole=len(bodies) == 1)
-        return items, self._lots.take(lot, message, malformed, whole=False) if malformed else []
 
     def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
         """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: when they are tried even if they
@@ -403,24 +351,20 @@ class Stage(Generic[Body]):
         due = self._clock() - self._noted_s >= NOTE_EVERY_S
         if not (due or (spans and self._quiet)):
             return False
-        if not self._answers(self._notes_away, lambda: note(spans)):
+        if not self._calls.answers(self._notes_away, lambda: note(spans), self._worked):
             return False
         self._noted_s = self._clock()
         return True
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Passes ticks on; whether they were taken. If not, they are passed on again after a while."""
-        if not self._answers(self._ticks_away, lambda: self._ticks(ticks)):
+        if not self._calls.answers(self._ticks_away, lambda: self._ticks(ticks), self._worked):
             return False
         self._tally.ticked(ticks)
         return True
 
     # What is tried when
     # ----------------------------------------------------------------------------------------------------------------
-
-    def _has_room(self, times: int = 1) -> bool:
-        """Whether `times` the current backlog would still fit."""
-        return self._lots.items * times < self._in_flight and self._lots.size * times < self._in_flight_bytes
 
     def _may_begin(self) -> bool:
         """Whether new messages may be tried. If the whole store seems away, they are tried now and then: perhaps all
@@ -466,19 +410,19 @@ class Stage(Generic[Body]):
             retried.append(self._failed.take())
         return _together(retried) if retried else None
 
-    def _work(self, began_s: float) -> bool:
-        """Tries the work that is ready, and the work that results from it; begins none after STEP_S. False if there was
+    def _work(self, in_time: Callable[[], bool]) -> bool:
+        """Tries the work that is ready, and the work that results from it, as long as there is time. False if there was
         none.
         """
         self._left = len(self._ready)
         tried = False
-        while self._left > 0 and not self._too_many_dead() and not (tried and self._clock() - began_s >= STEP_S):
+        while self._left > 0 and not self._burials.too_many and (not tried or in_time()):
             tried = True
             # Work stays in its place until the call that may raise has returned.
             work = self._ready[0]
-            if isinstance(work, _Corpses):
+            if isinstance(work, Corpses):
                 self._take()
-                self._dead_ones += work.corpses
+                self._burials.waiting += work.corpses
             elif isinstance(work, Isolation):
                 self._isolate(work)
             elif isinstance(work, Probe):
@@ -542,8 +486,7 @@ class Stage(Generic[Body]):
                 self._pace.failed(began_s, self._clock(), self._worked)
         else:
             isolation.succeeded = True
-            if self._slots is not None:
-                isolation.healthy.update(*(self._slots.needed(item.body) for item in group.items))
+            isolation.healthy |= self._outages.needed(group.items)
             if self._outages.whole is not None:
                 # The whole store was away and answers again: the rest is tried together.
                 self._make_ready([item for each in isolation.untried for item in each.items])
@@ -581,7 +524,7 @@ class Stage(Generic[Body]):
         """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled."""
         bodies = [item.body for item in items]
         began_s = self._clock()
-        handling = self._handling.submit(self._handle, bodies)
+        handling = self._calls.handle(partial(self._handle, bodies))
         beginning: Future[None] | None = None
         try:
             # If the queue fails now, it fails again in the next round, when this work is done.
@@ -589,43 +532,15 @@ class Stage(Generic[Body]):
                 self._look_ahead(handling)
             beginning = self._begin_next(handling)
         finally:
-            self._wait_for(handling)
+            self._calls.wait_for(handling)
             if beginning is not None:
-                self._wait_for(beginning)
+                self._calls.wait_for(beginning)
                 self._has_begun(beginning)
         error = handling.exception()
         self._tally.handled(len(items), began_s, error)
         if error is not None and not isinstance(error, Exception):
             raise error
         return error
-
-    def _answers(self, away: Away, call: Callable[[], object]) -> bool:
-        """Calls something that may be away, unless it rests after a failure; returns whether it answered."""
-        if away.goes_on():
-            return False
-        began_s = self._clock()
-        try:
-            self._aside(call)
-        except NotNowError as error:
-            away.noted(error, (began_s, self._worked))
-            return False
-        away.ended()
-        return True
-
-    def _aside(self, call: Callable[[], Result]) -> Result:
-        """Makes another call that may take long, on the handler's thread; returns its result or raises its error."""
-        calling = self._handling.submit(call)
-        self._wait_for(calling)
-        return calling.result()
-
-    def _wait_for(self, calling: "Future[Any]") -> None:
-        """Waits for a call to end. Meanwhile, however long that is, it tells the queue that this member is alive."""
-        try:
-            while not wait([calling], ALIVE_S).done:
-                with suppress(QueueUnavailableError, PositionLostError):
-                    self._consumer.keep_alive()
-        finally:
-            wait([calling])
 
     def _look_ahead(self, handling: "Future[Any]") -> None:
         """Polls the next messages while the backlog takes less than half of the room: above that, waiting messages
@@ -640,7 +555,7 @@ class Stage(Generic[Body]):
         # Only a stage with turns fills up such a lot. In the others messages differ in size, and the bytes of a poll
         # bound a lot.
         left_over = self._turns is not None and not self._turns and coming == [self._filling]
-        if (not coming or left_over) and self._has_room(1 if self._turns else 2) and not away:
+        if (not coming or left_over) and self._lots.has_room(1 if self._turns else 2) and not away:
             self._poll_past_turns(0, lambda: not handling.done(), 1)
 
     def _begin_next(self, handling: "Future[Any]") -> "Future[None] | None":
@@ -650,7 +565,7 @@ class Stage(Generic[Body]):
         following = self._ready[1]
         if not isinstance(following, Group) or following.failures:
             return None
-        return self._beginning.submit(self._begin, [item.body for item in following.items])
+        return self._calls.begin(partial(self._begin, [item.body for item in following.items]))
 
     def _has_begun(self, beginning: "Future[None]") -> None:
         error = beginning.exception()
@@ -665,7 +580,7 @@ class Stage(Generic[Body]):
         for item in items:
             self._lots.done(item)
             item.lot.progressed = True
-        self._dead_in_a_row = 0
+        self._burials.in_a_row = 0
         self._tally.done(len(items))
         self._store_answers()
 
@@ -687,128 +602,17 @@ class Stage(Generic[Body]):
             middle = len(items) // 2
             self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
             return
-        if (part := self._split(items[0], None)) is not None:
+        if (part := self._outages.split(items[0], None)) is not None:
             self._first([Group([part], group.failures), group])
             return
         items[0].faults += 1
         if isinstance(error, NeverError):
-            self._dead_ones.append(_Corpse(items[0], "refused", str(error)))
+            self._burials.waiting.append(Corpse(items[0], "refused", str(error)))
         elif items[0].faults >= self._policy.attempts:
-            self._dead_ones.append(_Corpse(items[0], "failed", "".join(traceback.format_exception(error))))
+            self._burials.waiting.append(Corpse(items[0], "failed", "".join(traceback.format_exception(error))))
         else:
             self._log_retry(items[0].faults, error)
             self._put_later(group, self._wait_s(group.failures + items[0].faults))
-
-    def _bury_some(self, began_s: float) -> bool:
-        """Buries messages that can never be done, one after the other; False if there were none. If the dead letters
-        are away, these messages wait for them, and no others do.
-        """
-        tried = False
-        while self._dead_ones and not self._letters_away.goes_on() and not self._too_many_dead():
-            if tried and self._clock() - began_s >= STEP_S:
-                break
-            tried = True
-            if not self._bury(self._dead_ones[0]):
-                break
-        return tried
-
-    def _bury(self, corpse: _Corpse[Body]) -> bool:
-        """Buries the first message that can never be done; False if the dead letters are away."""
-        item = corpse.item
-        message = item.taken.message
-        body = item.body
-        # Other bodies of the message may be done, or wait: only this one is buried, and can be sent again later.
-        if isinstance(body, Malformed):
-            value = body.value
-        elif item.taken.whole:
-            value = message.value
-        else:
-            value = self._encode(body)
-
-        def bury() -> None:
-            self._dead.bury(self._topic, self.name, corpse.reason, corpse.detail, self._wall_ms(), value)
-            if self._given_up is not None and not isinstance(body, Malformed):
-                self._given_up(body)
-
-        if not self._answers(self._letters_away, bury):
-            return False
-        self._dead_ones.popleft()
-        self._lots.done(item)
-        self._tally.dead(corpse.reason)
-        self._log.error(
-            "message.dead",
-            reason=corpse.reason,
-            partition=message.partition,
-            offset=message.offset,
-            detail=corpse.detail,
-        )
-        # Decodable messages lie between this dead letter and the one before: if any is done, the count starts again.
-        self._dead_in_a_row = 1 if corpse.after_good and item.lot.progressed else self._dead_in_a_row + 1
-        return True
-
-    def _too_many_dead(self) -> bool:
-        return self._dead_in_a_row >= self._policy.dead_in_a_row
-
-    # What waits
-    # ----------------------------------------------------------------------------------------------------------------
-
-    def _park_some(self) -> None:
-        """Parks messages whose outage has lasted. If waiting messages take more than half of the room, it also parks
-        messages of other outages, oldest first, until half of the room is free. A message that cannot be parked waits
-        as before.
-        """
-        park = self._park
-        if park is None or self._parking_away.goes_on():
-            return
-        now_s = self._clock()
-        pressed = not self._has_room(2)
-        lasting = [
-            outage
-            for outage in self._outages
-            if outage.slots is not None
-            and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
-            # Messages that the next step may use for a probe stay: without any, no probe would find that the outage is
-            # over.
-            and not outage.due_s <= now_s >= self._pace.rests_until_s
-        ]
-        count = sum(len(outage.items) for outage in lasting)
-        if not count or (not pressed and count < self._batch and now_s - self._parked_s < PARK_EVERY_S):
-            return
-        self._parked_s = now_s
-        waiting = sorted((item for outage in lasting for item in outage.items), key=_number)
-        wait_s = self._wait_s(max(outage.failures for outage in lasting))
-        parked: list[Item[Body]] = []
-        reason = ""
-        try:
-            for start in range(0, len(waiting), self._batch):
-                some = waiting[start : start + self._batch]
-                taken = list(itertools.compress(some, self._aside(partial(park, [item.body for item in some], wait_s))))
-                self._outages.drop(taken)
-                for item in taken:
-                    self._lots.done(item)
-                parked += taken
-                if pressed and self._has_room(2):
-                    break
-        except Exception as error:  # noqa: BLE001 - on any error they wait as before
-            reason = f"{type(error).__name__}: {error}"
-        if parked:
-            self._tally.parked(len(parked))
-            self._log.info("messages.parked", messages=len(parked))
-            self._parking_away.ended()
-        if not parked or reason:
-            self._parking_away.noted(reason, (now_s, self._worked))
-
-    def _split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
-        """Splits off the part of an item that needs some slots, or a half if none are given. None if that is
-        impossible.
-        """
-        if self._slots is None:
-            return None
-        parts = self._slots.halved(item.body) if slots is None else self._slots.divided(item.body, slots)
-        if parts is None:
-            return None
-        part, item.body = parts
-        return self._lots.part(item, part)
 
     def _failing_since_s(self) -> Iterator[float]:
         """When the first failed attempts began of the messages that wait because something is away."""
@@ -892,15 +696,3 @@ def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
     since_s = min((group.since_s for group in groups if group.since_s is not None), default=None)
     items = [item for group in groups for item in group.items]
     return Group(items, max(group.failures for group in groups), since_s=since_s)
-
-
-def _spans(messages: Sequence[Message]) -> dict[int, tuple[int, int]]:
-    spans: dict[int, tuple[int, int]] = {}
-    for message in messages:
-        first, _ = spans.get(message.partition, (message.offset, 0))
-        spans[message.partition] = first, message.offset + 1
-    return spans
-
-
-def _number(item: Item[Body]) -> int:
-    return item.number
