@@ -60,12 +60,13 @@ _POSITION = struct.Struct(">QQ")
 _WITNESS = _ROW(b"c", 0)
 _FORGOTTEN = ((_ROW(b"p", 0), _ROW(b"q", 0)), (_ROW(b"s", 0), _ROW(b"t", 0)))
 """The ranges of rows with notes that are dropped after a while. Their columns begin with the time of the note."""
+_OF_PARKED = (_ROW(_PARKED, 0), _ROW(b"l", 0))
+"""The range of rows with notes on what is parked."""
 _DAY_MS = 86_400_000
 _PARKED_MS = 600_000
-"""The time of one row of what is parked. A look reads the first row with something that has not landed as a whole."""
+"""The time of one row of what is parked. A look reads all of the first row with something that has not landed."""
 _SLOT_MS = 10_000
-"""What is parked has one note for each partition and this time: so many notes there are in an outage of any length, and
-so much a watermark may be too low in it."""
+"""What is parked and committed within this time has one note for each partition. A watermark may be too low by it."""
 _NUMBERS = 2**32
 """The number in a row's key is its day from 1, or its ten minutes, times this, plus the number of the times in use. The
 row of day 0 has what earlier versions noted: holds, and what they parked.
@@ -313,8 +314,8 @@ class Progress:
         self._store.apply([Put([(self._row(_BOUNDS), 1 + change)], columns)])
 
     def awaited(self) -> int:
-        """The largest offset that anything parked waits for, in any partition of any topic; 0 if nothing does."""
-        rows = [self._row(_PARKED, number) for number in self._bounds().waiting()]
+        """The largest offset in any note on what is parked, in any partition of any topic; 0 if there is none."""
+        rows = [row for row, _ in self._store.scan(*_OF_PARKED)]
         return max((cell.timestamp - 1 for cells in self._store.cells_of(rows) for cell in cells), default=0)
 
     def lift(self, parked: Iterable[tuple[int, int]], now_ms: int) -> None:
@@ -400,7 +401,7 @@ class Progress:
 
     def _forget_landed(self, bounds: _Bounds) -> None:
         waiting, applied = {*bounds.waiting()}, self.applied()
-        for row, _ in self._store.scan(_ROW(_PARKED, 0), _ROW(b"l", 0)):
+        for row, _ in self._store.scan(*_OF_PARKED):
             if int.from_bytes(row[1:]) // _NUMBERS not in waiting:
                 self._drop(row, [cell for cell in self._store.cells(row) if _has_landed(cell, applied)])
         # The last change stays: the next one must have a larger number than all that are removed.
