@@ -63,7 +63,7 @@ class _Route(NamedTuple):
 
 
 async def _not_found(request: Incoming) -> Response:  # noqa: ARG001 - the same for every caller
-    raise ProblemError(problems.NOT_FOUND, "see /openapi.json")
+    raise ProblemError(problems.NOT_FOUND, "there is no such path: /openapi.json lists all paths")
 
 
 _NONE: Final = _Route("none", _not_found)

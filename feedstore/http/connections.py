@@ -278,7 +278,7 @@ class Connection(HttpToolsProtocol):
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
             raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
         if self._codings and self._codings != [b"chunked"]:
-            raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding is chunked")
+            raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding that is accepted is chunked")
         if self._spare and self.url.partition(b"?")[0] not in HEALTH:
             raise _crowded()
         if len(self.pipeline) >= PIPELINED_MAX:

@@ -100,7 +100,7 @@ class Tokens:
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
         if scope not in self.scopes(authorization, host):
-            raise ProblemError(problems.FORBIDDEN, f"the scope {scope} is needed")
+            raise ProblemError(problems.FORBIDDEN, f"this request needs a token with the scope {scope}")
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - any host
         self._look()
