@@ -12,7 +12,7 @@ from workers.cli.session import Session, json_option, pass_session
 
 @click.group()
 def clock() -> None:
-    """Show or set what a home takes for the time.
+    """Show or set the time that a home goes by.
 
     \b
     Examples:
@@ -25,7 +25,7 @@ def clock() -> None:
 @json_option
 @pass_session
 def show(session: Session, *, as_json: bool) -> None:
-    """Show what the home takes for the time, since when, and the processes and shards that differ.
+    """Show the time that the home goes by, since when it does, and the processes and shards whose clocks differ.
 
     \b
     Examples:
@@ -62,13 +62,13 @@ def show(session: Session, *, as_json: bool) -> None:
 @json_option
 @pass_session
 def set_(session: Session, *, as_json: bool) -> None:
-    """Make this machine's clock the time of the home. Look at the clock first: date.
+    """Make this machine's clock the time of the home. First check that this clock is right, with the command date.
 
-    Use it after this machine's clock was set by more than limits.clock_offset, and after a clock that was ahead has
-    stamped something. Shards that are ahead are brought back; what was stamped keeps its time, so that later actions
-    still win over earlier ones, and nothing is deleted. The command may be killed and run again.
+    Use it after this machine's clock was changed by more than limits.clock_offset, and after a clock that was ahead has
+    stamped something. If a shard is ahead, it goes by the right time from then on. What was stamped keeps its time, so
+    that later actions still win over earlier ones, and nothing is deleted. If the command is killed, run it again.
 
-    It refuses while a worker holds the home. On servers, stop relays, expanders and writers first.
+    The command refuses to run while a worker holds the home. On servers, stop relays, expanders and writers first.
 
     \b
     Examples:

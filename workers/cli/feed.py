@@ -20,7 +20,8 @@ from workers.cli.session import ID, Session, json_option, pass_session
 def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json: bool) -> None:
     """Show a page of the feed of USER, newest first.
 
-    The page comes from the preferred cluster, or from another if that one is away or far behind.
+    The page comes from the preferred cluster. If that cluster does not answer or is far behind, the page comes from
+    another one.
 
     \b
     Examples:

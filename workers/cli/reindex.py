@@ -13,15 +13,15 @@ from workers.cli.session import REFUSED, MisusedError, Session, json_option, pas
 @json_option
 @pass_session
 def reindex(session: Session, *, as_json: bool) -> None:
-    """Replace a lost queue by a new one, and restore what it held from the follow store.
+    """Replace a lost queue by a new one, and restore its messages from the follow store.
 
-    All actions that the outbox of the follow store keeps (limits.purge_window) are relayed again; those that had landed
-    land once more, which changes nothing. The dead letters were in the queue too: their actions are tried again. A
-    cluster that was behind by more than the outbox keeps is removed: rebuild it afterwards. The command may be killed
-    and run again.
+    The outbox of the follow store keeps actions for limits.purge_window. All of these are relayed again. If an action
+    had landed before, it lands once more, which changes nothing. The dead letters were in the queue too: their actions
+    are tried again. If a cluster lacks actions that the outbox does not keep any more, the cluster is removed: rebuild
+    it afterwards. If the command is killed, run it again.
 
-    If there is a queue, nothing is changed: move a damaged one away first. The exit status is 1 if something cannot be
-    restored.
+    If the home has a queue, the command changes nothing. So if the queue is damaged, move its file away first. The exit
+    status is 1 if something cannot be restored.
 
     \b
     Examples:

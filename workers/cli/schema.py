@@ -34,17 +34,19 @@ def schema() -> None:
 @click.option("--empty", is_flag=True, help="Make what is missing of the follow store, though a cluster has feeds.")
 @pass_session
 def schema_apply(session: Session, *, empty: bool) -> None:
-    """Bring the follow store's tables up to date. In HBase, create missing tables, and attach the trim with the cap and
-    the slack of feed.toml.
+    """Bring the tables of the follow store up to date. In HBase, create the missing tables, and attach the trim, with
+    the cap and the slack of feed.toml.
 
-    Running processes of the version before keep working on an updated follow store, but cannot be started again.
+    Processes of the earlier version that are already running continue to work on the updated follow store, but cannot
+    be started again.
 
-    Of existing HBase tables it changes the trim if it differs, and sets attributes that are not set at all. It keeps
-    attributes that are set to another value: schema check names them. HBase reopens the regions of a changed table, a
-    few at a time.
+    In existing HBase tables, the command changes the trim if it differs, and sets attributes that are not set at all.
+    If an attribute is set to another value, the command does not change it: schema check names it. HBase reopens the
+    regions of a changed table, a few at a time.
 
-    If a shard of the follow store is missing and a cluster has feeds, nothing is made: by an empty store every feed
-    would be wrong, and feedctl repair would remove what is in them. Bring the shard back from a copy, or give --empty.
+    If a shard of the follow store is missing and a cluster has feeds, the command creates nothing: measured by an empty
+    store, every feed would be wrong, and feedctl repair would remove all entries. Bring the shard back from a copy, or
+    give --empty.
 
     \b
     Examples:

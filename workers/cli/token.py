@@ -48,8 +48,8 @@ def token() -> None:
 def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) -> None:
     """Create a token, print it to stdout, and store only its hash.
 
-    The hash is saved in the file that feed.toml names (http.tokens). Servers that were started with this file load it
-    within seconds; one that was started without a file must be started again.
+    The hash is saved in the file that feed.toml names (http.tokens). If a server was started with this file, it loads
+    the change within seconds. If a server was started without a file, start it again.
 
     \b
     Examples:

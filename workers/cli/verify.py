@@ -108,10 +108,11 @@ def verify(
 ) -> None:
     """Compare every feed of every cluster with what the follow store says it must hold.
 
-    Each wrong entry is named, with the action or the delete marker that explains it: missing, masked, extra, displaced,
-    differs, or of an unknown user (docs/operating.md). Actions may be recorded meanwhile: an entry is not wrong if an
-    action that may still be on its way explains it. The exit status is 1 if there are wrong entries, and 3 if work is
-    waiting, so that there is no answer yet. Ctrl-C prints the command to continue with.
+    The command names each wrong entry, with the action or the delete marker that explains it. An entry is missing,
+    masked, extra, displaced, differs, or belongs to an unknown user (docs/operating.md). Actions may be recorded while
+    it runs: if an action that is still on its way explains an entry, the entry is not wrong. The exit status is 1 if
+    there are wrong entries. It is 3 if there is no answer yet, because work is waiting. After Ctrl-C, the command
+    prints how to continue.
 
     \b
     Examples:
