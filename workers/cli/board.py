@@ -48,10 +48,12 @@ def board() -> None:
 
 @board.command()
 @click.argument("board_id", metavar="BOARD", type=ID)
-@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="The most pins.  [default: 25]")
-@click.option("--bottom", is_flag=True, help="The last pins, instead of the first.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="How many pins to show at most.  [default: 25]"
+)
+@click.option("--bottom", is_flag=True, help="Show the last pins, not the first ones.")
 @click.option("--cursor", help="The cursor of another page.")
-@click.option("--sequences", is_flag=True, help="Also each pin's sequence, and the room below it.")
+@click.option("--sequences", is_flag=True, help="Also show each pin's sequence, and the room below it.")
 @json_option
 @pass_session
 def show(
@@ -70,7 +72,7 @@ def show(
       feedctl board 9 --json
     """
     if bottom and cursor is not None:
-        raise click.UsageError("give --bottom or a cursor")
+        raise click.UsageError("give either --bottom or --cursor")
     place = FROM_BOTTOM if bottom else None
     if cursor is not None:
         place = cursors.decode(board_id, cursor)
@@ -130,7 +132,7 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
 
 @board.command(short_help="Name what is wrong with the order of BOARD, or of all.")
 @click.argument("board_id", metavar="[BOARD]", type=ID, required=False)
-@click.option("--all", "every", is_flag=True, help="Every board on which pins were moved.")
+@click.option("--all", "every", is_flag=True, help="Check every board on which pins were moved.")
 @json_option
 @pass_session
 def check(session: Session, board_id: int | None, *, every: bool, as_json: bool) -> None:

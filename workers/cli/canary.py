@@ -17,7 +17,7 @@ from workers.following.ports import Ports
 _LOOK_S: Final = 0.05
 
 
-@click.command(short_help="Try the whole way now, with made-up users.")
+@click.command(short_help="Test the whole way of an action now, with made-up users.")
 @click.option(
     "--within",
     "within_ms",

@@ -36,7 +36,7 @@ _WAIT_S: Final = 10.0
 cluster_option = click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 
 
-@click.group(short_help="Load, look at, and swap catalogs: records by key.")
+@click.group(short_help="Load, show and swap catalogs: records by key.")
 def catalog() -> None:
     """Load, look at, and swap catalogs: records by key, in generations.
 
@@ -115,7 +115,9 @@ def _line(generation: Generation) -> str:
 @catalog.command(short_help="Build a generation of NAME from the follow store, and use it.")
 @click.argument("name")
 @cluster_option
-@click.option("--force", is_flag=True, help="Use it whatever its size, and whatever came into use meanwhile.")
+@click.option(
+    "--force", is_flag=True, help="Use it even if its size is suspicious, or another generation came into use."
+)
 @pass_session
 def build(session: Session, name: str, cluster: str | None, *, force: bool) -> None:
     """Read the follow store once, build a generation of NAME in each cluster, check it, and use it.
@@ -133,7 +135,9 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     """
     clusters = _clusters(session, name, cluster)
     if name != PINS:
-        raise click.UsageError(f"only {PINS} comes from the follow store: feedctl catalog load {name} FILE --as-of MS")
+        raise click.UsageError(
+            f"only {PINS} is built from the follow store: feedctl catalog load {name} FILE --as-of MS"
+        )
     memory_tuning.relax()
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
@@ -201,10 +205,10 @@ def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
     "as_of_ms",
     type=click.IntRange(1, MAX_ID),
     required=True,
-    help="When FILE's batch began to read its source: ms since 1970.",
+    help="The time at which the batch that made FILE began to read its source, in ms since 1970.",
 )
 @cluster_option
-@click.option("--force", is_flag=True, help="Use it though it is much smaller, or older, than the current generation.")
+@click.option("--force", is_flag=True, help="Use it even if it is much smaller, or older, than the current generation.")
 @pass_session
 def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | None, *, force: bool) -> None:
     """Load a generation of NAME from FILE (JSON lines or Parquet, in any order), and use it. The catalog pins cannot be
@@ -218,7 +222,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
       feedctl catalog load ads ads.parquet --as-of 1732000000000
     """
     if name == PINS:
-        raise click.UsageError(f"{PINS} comes from the follow store: feedctl catalog build {PINS}")
+        raise click.UsageError(f"{PINS} is built from the follow store: feedctl catalog build {PINS}")
     clusters = _clusters(session, name, cluster)
     refuse_wrong(as_of_ms, clock_of(session.config)())
     memory_tuning.relax()
@@ -282,8 +286,7 @@ def _counted(entries: Iterator[tuple[bytes, bytes]], progress: ProgressLine) -> 
 @cluster_option
 @pass_session
 def use(session: Session, name: str, generation: str, cluster: str | None) -> None:
-    """Use GENERATION of NAME, which may be newer or older than the current one. Every process reads it within two
-    seconds.
+    """Use GENERATION of NAME: a newer or an older one. Every process reads it within two seconds.
 
     \b
     Examples:
@@ -318,7 +321,7 @@ def rollback(session: Session, name: str, cluster: str | None) -> None:
 
 @catalog.command(short_help="Remove old generations of NAME.")
 @click.argument("name")
-@click.option("--keep", type=click.IntRange(1, 100), help="So many generations.  [default: as feed.toml says]")
+@click.option("--keep", type=click.IntRange(1, 100), help="How many generations to keep.  [default: as feed.toml says]")
 @cluster_option
 @pass_session
 def collect(session: Session, name: str, keep: int | None, cluster: str | None) -> None:
@@ -409,7 +412,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
       feedctl catalog verify pins
     """
     if name != PINS:
-        raise click.UsageError(f"only {PINS} comes from the follow store")
+        raise click.UsageError(f"only {PINS} is built from the follow store, so only it can be compared")
     count = 0
     nothing: list[str] = []
     with session.follows() as follows:
@@ -437,7 +440,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
 def _compared(comparison: PinComparison, differences: int) -> str:
     later = ""
     if comparison.later:
-        later = f"; {comparison.later:,} not compared, which changed after {when(comparison.known_ms or 0)}"
+        later = f"; {comparison.later:,} not compared, because they changed after {when(comparison.known_ms or 0)}"
     found = plural(differences, "difference") if differences else "no difference"
     return f"{plural(comparison.compared, 'pin')} compared, {found}{later}"
 

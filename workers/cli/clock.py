@@ -49,9 +49,12 @@ def show(session: Session, *, as_json: bool) -> None:
         return
     say(f"time      {when(now_ms)} UTC")
     if home is None:
-        say("          of this machine: the stores of the home are on servers, which have clocks of their own")
+        say("          of this machine: the stores of the home are on servers, and those have their own clocks")
     elif anchor is None:
-        say("          of this process: it is behind what the home has stamped, and no other has said since the boot")
+        say(
+            "          of this process: its clock is behind what the home has stamped, and no other process has said"
+            " the time since the boot"
+        )
     else:
         say(f"          as {anchor.program} had it")
     for sentence in clocks_off(own_off_ms, off, ahead):
@@ -80,7 +83,7 @@ def set_(session: Session, *, as_json: bool) -> None:
         emit_json({"shards": {str(shard): ms for shard, ms in done.shards.items()}, "clusters": list(done.clusters)})
         return
     for shard, ms in done.shards.items():
-        say(f"shard {shard} was {ago(ms)} ahead, and continues from now")
+        say(f"shard {shard} was {ago(ms)} ahead; from now on it uses the right time")
     for name in done.clusters:
         note(f"cluster {name}: its watermark is unknown until a worker has run: feedctl work")
     note("the home goes by this machine's clock")

@@ -27,8 +27,8 @@ def dead() -> None:
 
 
 @dead.command(name="list")
-@click.option("--limit", type=click.IntRange(1), default=100, help="The most letters.  [default: 100]")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only letters with larger ids.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="How many letters to list at most.  [default: 100]")
+@click.option("--after", type=click.IntRange(0), default=0, help="List only letters with larger ids.")
 @json_option
 @pass_session
 def list_letters(session: Session, limit: int, after: int, *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ from workers.cli.output import ProgressLine, emit_json, note, plural, say
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 
 
-@click.command(short_help="Make the follow store agree with itself, after a copy.")
+@click.command(short_help="Make the rows of a restored follow store agree.")
 @click.option("--dry-run", is_flag=True, help="Count what would be written, and write nothing.")
 @json_option
 @pass_session

@@ -9,7 +9,7 @@ from workers.cli.output import emit_json, note, plural, say, when
 from workers.cli.session import REFUSED, MisusedError, Session, json_option, pass_session
 
 
-@click.command(short_help="Replace a lost queue, from the follow store.")
+@click.command(short_help="Replace a lost queue, and restore it from the follow store.")
 @json_option
 @pass_session
 def reindex(session: Session, *, as_json: bool) -> None:
@@ -42,10 +42,13 @@ def reindex(session: Session, *, as_json: bool) -> None:
     else:
         say(f"created a new queue; {plural(done.again, 'action')} will be relayed again")
     for name in done.gone:
-        note(f"cluster {name} lacked more than the outbox keeps: feedctl rebuild --all --cluster {name}")
+        note(
+            f"cluster {name} lacks actions that the outbox does not keep any more:"
+            f" feedctl rebuild --all --cluster {name}"
+        )
     if done.unindexed_before_ms is not None:
         before = when(done.unindexed_before_ms)
-        note(f"no cluster was up to date: actions recorded before {before} UTC and not expanded are not restored")
+        note(f"no cluster was up to date: actions recorded before {before} UTC that were not expanded are not restored")
     note("now: feedctl work")
     if done.gone or done.unindexed_before_ms is not None:
         sys.exit(REFUSED)

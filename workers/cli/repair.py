@@ -57,7 +57,9 @@ Land = Callable[[], None]
 @click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 @users_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="The most entries a second.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="How many entries to repair a second at most."
+)
 @click.option(
     "--audit",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -127,7 +129,7 @@ def _dry_run(
     if waits is not None:
         if not total.differences:
             raise TryLaterError(f"nothing is wrong with what has landed; {waits}")
-        note(f"what has not landed was left out; {waits}")
+        note(f"what has not landed was not compared; {waits}")
     note(f"{plural(total.differences, 'difference')}; nothing was done")
     if total.differences:
         sys.exit(REFUSED)

@@ -30,8 +30,8 @@ def schema() -> None:
     """
 
 
-@schema.command("apply", short_help="Bring the follow store's tables up to date, and HBase's.")
-@click.option("--empty", is_flag=True, help="Make what is missing of the follow store, though a cluster has feeds.")
+@schema.command("apply", short_help="Bring the tables of the follow store and of HBase up to date.")
+@click.option("--empty", is_flag=True, help="Create what is missing of the follow store, even if a cluster has feeds.")
 @pass_session
 def schema_apply(session: Session, *, empty: bool) -> None:
     """Bring the tables of the follow store up to date. In HBase, create the missing tables, and attach the trim, with
@@ -57,7 +57,7 @@ def schema_apply(session: Session, *, empty: bool) -> None:
     if missing and not empty and (fed := [each.name for each in session.config.clusters if _has_feeds(session, each)]):
         raise CommandRefusedError(
             f"{', '.join(missing)}: missing from the follow store, and there are feeds of it in {' and '.join(fed)}:"
-            " bring it back from a copy; only if it is to begin again without follows and pins:"
+            " bring it back from a copy; only if you want an empty follow store, without follows and pins:"
             " feedctl schema apply --empty"
         )
     feedstore_wiring.create_follows(session.config)
@@ -70,12 +70,12 @@ def schema_apply(session: Session, *, empty: bool) -> None:
         if applied.created:
             note(f"{name}: created {', '.join(applied.created)}")
         for each in applied.changed:
-            note(f"{name}: changed what schema check calls: {each}")
+            note(f"{name}: corrected this difference: {each}")
         if not applied.created and not applied.changed:
             note(f"{name}: nothing was missing")
 
 
-@schema.command("check", short_help="Name how the tables in HBase differ from their definition.")
+@schema.command("check", short_help="Name every difference of the tables in HBase from their definition.")
 @pass_session
 def schema_check(session: Session) -> None:
     """Name every difference between the tables in HBase and their definition. The exit status is 1 if there is any.

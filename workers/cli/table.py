@@ -41,7 +41,7 @@ _timeout = click.option(
     type=click.IntRange(1, 86_400),
     default=600,
     show_default=True,
-    help="How long the command may take in each cluster. HBase finishes what it has begun.",
+    help="How long the command may take in each cluster. After that, HBase still finishes what it has begun.",
 )
 
 
@@ -58,7 +58,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_wait = click.option("--wait", is_flag=True, help="Return when it is done, not as soon as it is requested.")
+_wait = click.option("--wait", is_flag=True, help="Wait until the compaction is done.")
 _region = click.option("--region", metavar="ENCODED", help="Only this region, as `table regions` names it.")
 
 
@@ -137,7 +137,9 @@ def store_files(session: Session, name: str, region: str | None, **options: Any)
 @table.command(short_help="Show the cells of the row of USER's feed.")
 @_options
 @click.argument("user", type=ID)
-@click.option("--limit", type=click.IntRange(1), default=10_000, show_default=True, help="The most cells to show.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10_000, show_default=True, help="How many cells to show at most."
+)
 def cells(session: Session, name: str, user: int, *, limit: int, **options: Any) -> None:
     """Show the cells of the row of USER's feed, in memory and files, with delete markers and masked versions.
 

@@ -35,14 +35,14 @@ def token() -> None:
     type=click.Choice(SCOPES),
     multiple=True,
     required=True,
-    help="What the token allows. Repeat it for several; no scope includes another.",
+    help="What the token allows. Repeat the option for several scopes; no scope includes another.",
 )
 @click.option(
     "--expires",
     default="365d",
     show_default=True,
     metavar="DURATION",
-    help="How long the token is valid, such as 90d; or never.",
+    help="How long the token is valid, such as 90d. The word never: without an end.",
 )
 @pass_session
 def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) -> None:

@@ -84,7 +84,7 @@ wait_option = click.option(
     metavar="DURATION",
     default="120s",
     show_default=True,
-    help="How long to wait for a running worker, such as 90s or 5m; 0 for not at all.",
+    help="How long to wait for a running worker, such as 90s or 5m; 0: do not wait.",
 )
 
 
@@ -219,7 +219,7 @@ def found(
         for name in total.newly_lost():
             note(
                 f"{total.lacking[name]:,} of {total.users:,} users lack entries in cluster {name}: to refill all feeds"
-                f" there without a look at each, end this (Ctrl-C), and: feedctl rebuild --all --cluster {name}"
+                f" there without comparing each, end this (Ctrl-C), and then: feedctl rebuild --all --cluster {name}"
             )
         if progress.due():
             rate = total.entries / max(0.001, progress.elapsed_s())
@@ -325,7 +325,7 @@ def _report(total: Total, left: str | None, *, as_json: bool) -> None:
     if left is not None:
         if not total.differences:
             raise TryLaterError(f"{seen}: nothing is wrong with what has landed; {left}")
-        note(f"what has not landed was left out; {left}")
+        note(f"what has not landed was not compared; {left}")
     if not as_json:
         note(f"{seen}: {differences}")
     if total.differences:

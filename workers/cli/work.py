@@ -42,7 +42,7 @@ metrics_option = click.option(
     "metrics_at",
     metavar="HOST:PORT",
     callback=_address,
-    help="Serve metrics there; feed.toml: metrics.listen.",
+    help="Serve metrics at this address.  [default: metrics.listen of feed.toml]",
 )
 
 
@@ -55,7 +55,7 @@ metrics_option = click.option(
     metavar="DURATION",
     default="60s",
     show_default=True,
-    help="With --until-idle: how long to wait for a cluster that is away, once nothing else is left to do.",
+    help="With --until-idle: how long to wait for a cluster that does not answer, once nothing else is left to do.",
 )
 @metrics_option
 @pass_session
@@ -238,7 +238,7 @@ def stopping() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-@click.command(short_help="Run one relay: follow store to queue.")
+@click.command(short_help="Run one relay: from the follow store to the queue.")
 @metrics_option
 @pass_session
 def relay(session: Session, metrics_at: str | None) -> None:
@@ -306,7 +306,7 @@ def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: P
     """Runs loops in this process until a signal comes or one ends by itself. Raises WorkerFailedError."""
     if wiring.is_embedded(session.config):
         raise ConfigError(
-            f"{session.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work"
+            f"{session.home}: the queue or a cluster of this home is a file, so the home has one worker: feedctl work"
         )
     memory_tuning.relax()
     memory_tuning.share_heap()
