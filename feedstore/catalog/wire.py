@@ -49,7 +49,8 @@ ByCluster = Annotated[
 
 class GetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """keys: in the catalog `pins`, ids of pins; in any other catalog, the keys as text. max_behind_ms: how far behind
-    the answer may be. If it would be further behind, the keys are `unanswered`.
+    the answer may be. Keys whose answer would be further behind are `unanswered`; if these are all keys, the answer is
+    a 503.
     """
 
     keys: Annotated[list[Given], Meta(min_length=1, max_length=MAX_KEYS)]

@@ -38,7 +38,7 @@ cluster_option = click.option("--cluster", metavar="NAME", help="Only in this cl
 
 @click.group(short_help="Load, show and swap catalogs: records by key.")
 def catalog() -> None:
-    """Load, look at, and swap catalogs: records by key, in generations.
+    """Load, show and swap catalogs: records by key, in generations.
 
     \b
     Examples:

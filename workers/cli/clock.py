@@ -21,7 +21,7 @@ def clock() -> None:
     """
 
 
-@clock.command(short_help="Show what the home takes for the time, and what differs.")
+@clock.command(short_help="Show the time that the home goes by, and the clocks that differ.")
 @json_option
 @pass_session
 def show(session: Session, *, as_json: bool) -> None:

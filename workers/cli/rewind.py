@@ -17,7 +17,7 @@ from workers.queue.port import GroupBusyError
     required=True,
     type=DURATION,
     metavar="DURATION",
-    help="How far it goes back, such as 10m or 2h.",
+    help="How far the writers go back, such as 10m or 2h.",
 )
 @json_option
 @pass_session

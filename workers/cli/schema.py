@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def schema() -> None:
-    """The tables of the follow store and of the HBase clusters.
+    """Create and check the tables of the follow store and of HBase.
 
     \b
     Examples:

@@ -22,7 +22,7 @@ _NAME = click.Choice([FEEDS, PROGRESS])
 
 @click.group()
 def table() -> None:
-    """The files and regions of the tables in HBase.
+    """Show, flush and compact the tables in HBase.
 
     These commands run a Java program. They need java (on the path, or in JAVA_HOME), the class path with the jars of
     HBase and of feedstore (hbase.jars in feed.toml, or FEED_HBASE_JARS), and the ZooKeeper of each cluster (zookeeper

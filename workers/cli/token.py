@@ -42,7 +42,7 @@ def token() -> None:
     default="365d",
     show_default=True,
     metavar="DURATION",
-    help="How long the token is valid, such as 90d. The word never: without an end.",
+    help="How long the token is valid, such as 90d, or the word never.",
 )
 @pass_session
 def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) -> None:
