@@ -232,7 +232,9 @@ class App:
                 if method in routes:
                     return found.groupdict(), routes[method]
                 allowed = ", ".join(sorted(routes))
-                raise ProblemError(problems.METHOD_NOT_ALLOWED, f"allowed here: {allowed}", headers={"allow": allowed})
+                raise ProblemError(
+                    problems.METHOD_NOT_ALLOWED, f"this path allows: {allowed}", headers={"allow": allowed}
+                )
         return {}, _NONE
 
     def _answers(self, api: Any, endpoint: Endpoint[Any, Any, Any]) -> Handler:

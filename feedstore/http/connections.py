@@ -211,7 +211,7 @@ class Connection(HttpToolsProtocol):
         if not self._owes:
             self._owes_until_s = math.inf
         elif self._beside_body_bytes > HEAD_BYTES_MAX:
-            self._refuse(_too_large(f"at most {HEAD_BYTES_MAX} bytes without the body"))
+            self._refuse(_too_large(f"a request has at most {HEAD_BYTES_MAX} bytes without its body"))
         elif self._owes_until_s == math.inf:
             self._owes_until_s = self.loop.time() + self.clients.patience_s
 
@@ -269,7 +269,7 @@ class Connection(HttpToolsProtocol):
             self.expect_100_continue = value.lower() == b"100-continue"
         self.headers.append((name, value))
         if len(self.headers) > HEADERS_MAX:
-            raise _too_large(f"at most {HEADERS_MAX} headers")
+            raise _too_large(f"a request has at most {HEADERS_MAX} headers")
 
     def on_headers_complete(self) -> None:
         self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"

@@ -115,4 +115,4 @@ async def _bytes(request: Incoming, bytes_max: int) -> bytes:
 
 
 def _too_large(bytes_max: int) -> ProblemError:
-    return ProblemError(problems.TOO_LARGE, f"at most {bytes_max} bytes")
+    return ProblemError(problems.TOO_LARGE, f"the body has at most {bytes_max} bytes here")
