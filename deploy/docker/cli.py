@@ -16,12 +16,12 @@ examples:
   python -m deploy.docker ready      install and start what is missing (make docker-ready)
   python -m deploy.docker up         build the image, start everything, wait until it answers (make cluster-up)
   python -m deploy.docker status     ask every container; --json for programs
-  python -m deploy.docker down       containers, networks, data and secrets go; the image stays (make cluster-down)
+  python -m deploy.docker down       remove containers, networks, data, secrets; the image stays (make cluster-down)
   python -m deploy.docker stop       stop the engine, if `ready` started it (make docker-stop)
   python -m deploy.docker smoke      all of that around one drill (make drill-smoke)
 
-exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 where something is not ready;
-ready, smoke: 4 where no engine can run here (no root to start or install one, no cgroups, containers do not run)
+exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 if something is not ready;
+ready, smoke: 4 if no engine can run here (no root to start or install one, no cgroups, containers do not run)
 """
 
 _NO_ENGINE = 4
@@ -50,7 +50,7 @@ def _done(options: argparse.Namespace) -> int:
             smoke.make_ready(engine.home, say)
         case "stop":
             if not engine.stop(say):
-                say("engine: none was started here; one that others started is left alone")
+                say("engine: none was started here; an engine that others started is not stopped")
         case "build":
             image.build(say)
         case "up":
@@ -88,9 +88,9 @@ def _parser() -> argparse.ArgumentParser:
         ("stop", "stop the engine, if it was started here"),
         ("build", "build the image"),
         ("up", "start everything, and wait until it answers"),
-        ("down", "take everything away but the image"),
-        ("smoke", "one drill, from nothing to nothing: ready, up, a host killed under load, down, stop"),
-        ("status", "show what every container does"),
+        ("down", "remove everything but the image"),
+        ("smoke", "run one drill and all steps around it: ready, up, a host killed under load, down, stop"),
+        ("status", "show the state of every container"),
     ):
         added = commands.add_parser(name, help=help_text, description=help_text, parents=[home])
         if name == "up":

@@ -60,7 +60,7 @@ def drill_list() -> None:
         say(f"{each.name:<27} {each.what}")
 
 
-@drill.command("run", short_help="Break something under load, heal it, say what that cost.")
+@drill.command("run", short_help="Break something under load, repair it, and report what that cost.")
 @click.argument("names", metavar="NAME...", nargs=-1, required=True, type=click.Choice([*DRILLS, _ALL]))
 @click.option("--cluster", default="a", show_default=True, help="The cluster that is broken.")
 @click.option("--target", help="The host.  [default: one that fits, chosen by the seed]")

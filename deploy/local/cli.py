@@ -18,7 +18,7 @@ _EPILOG = f"""\
 servers:
   {" ".join(NAMES)}
   {"; ".join(f"{group} means {', '.join(names)}" for group, names in GROUPS.items())}
-  Where none is named, all are meant.
+  If you name none, the command is about all of them.
 
 examples:
   python -m deploy.local up                             all servers, in .stack
@@ -26,14 +26,14 @@ examples:
   python -m deploy.local up --home /tmp/h thrift2-a     a gateway, and the cluster that it needs
   python -m deploy.local status
   python -m deploy.local kill hbase-b                   SIGKILL; its gateways keep running, and cannot answer
-  python -m deploy.local up                             starts what was killed, again what does not answer, and leaves
-                                                        the rest alone
+  python -m deploy.local up                             starts what was killed, restarts what does not answer, and
+                                                        does not touch the rest
   python -m deploy.local suspend kafka                  it keeps its connections and answers nothing
   python -m deploy.local resume kafka
   python -m deploy.local logs hbase-a --lines 100
   python -m deploy.local down
 
-exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 where a server is not ready
+exit status: 0 done; 1 not done, and stderr says why; 2 wrong usage; status: 3 if a server is not ready
 """
 
 
@@ -115,9 +115,7 @@ def _parser() -> argparse.ArgumentParser:
 
     command("up", "start servers and what they need, and wait until they answer", patience)
     command("down", "stop everything", servers="")
-    command("status", "show what every server is doing").add_argument(
-        "--json", action="store_true", help="for machines"
-    )
+    command("status", "show the state of every server").add_argument("--json", action="store_true", help="for machines")
     shown = command("logs", "show the end of logs")
     shown.add_argument("--lines", "-n", type=int, default=40, metavar="N", help="how many (default: %(default)s)")
     shown.add_argument("--follow", "-f", action="store_true", help="keep showing new lines")

@@ -33,18 +33,19 @@ from feedstore.validation import words
 FILE_NAME = "feed.toml"
 
 DEFAULT = """\
-# The configuration of a following-feed home. Every key may be overridden by the environment: FEED_<SECTION>_<KEY>.
+# The configuration of a following-feed home. A variable FEED_<SECTION>_<KEY> of the environment overrides a key, but
+# no key of a cluster or a catalog.
 [feed]
-cap = 1000                    # entries that a reader can reach
+cap = 1000                    # entries of a feed that a reader can reach
 slack = 250                   # live entries that a trim keeps beyond the cap
 
 [limits]
-action_age = "2d"             # an action older than this, from its commit, is re-dated before it is expanded
-delivery_age = "1d"           # a delivery older than this, from its first read, is expanded again
-purge_window = "5d"           # how long markers live: more than action_age + 2 x delivery_age
-dead_letter_age = "30d"       # how long a dead letter is kept; each that goes is logged
-dead_letters = 10000          # so many are kept at most, the latest
-clock_offset = "5s"           # a process whose clock is further off than this goes by that of the others
+action_age = "2d"             # an action that is older, counted from its commit, gets a new time before it is expanded
+delivery_age = "1d"           # if a delivery is older, counted from its first read, its action is expanded again
+purge_window = "5d"           # how long delete markers are kept: more than action_age + 2 x delivery_age
+dead_letter_age = "30d"       # how long a dead letter is kept; the log names each one that is removed
+dead_letters = 10000          # how many dead letters are kept at most; the oldest are removed first
+clock_offset = "5s"           # if the clock of a process is off by more, the process uses the time of the others
 
 [[clusters]]                  # in the order in which readers prefer them
 name = "a"
@@ -55,44 +56,44 @@ name = "b"
 url = "rocksdb:data/b"
 
 [serving]
-deadline = "1s"               # how long a page may take, where its caller does not say
-reads_at_once = 64            # so many of a cluster on servers; beyond them it counts as unavailable
-# prefer = "b"                # the cluster that readers near it ask first: FEED_SERVING_PREFER=b in its zone
+deadline = "1s"               # how long a page may take, if its caller does not say
+reads_at_once = 64            # how many reads of a cluster on servers may run at once; beyond, it counts as unavailable
+# prefer = "b"                # the cluster that readers ask first; for one zone only, set FEED_SERVING_PREFER=b there
 
 [http]
-# tokens = "tokens.toml"      # who may do what; without it, only this machine itself may
+# tokens = "tokens.toml"      # the file that says who may do what; without it, only this machine may use the API
 patience = "10s"              # how long a client may take to send a request
-drain = "1s"                  # how long it serves after SIGTERM, so that balancers see that it is not ready
+drain = "1s"                  # how long it still answers after SIGTERM, so that balancers see that it is not ready
 
 [follows]
 shards = ["sqlite:data/follows.db"]
 
 [queue]
 url = "embedded:data/queue.db"
-partitions = 1                # of each topic; fixed when an embedded queue is made
+partitions = 1                # of each topic; an embedded queue keeps the number that it was made with
 
-# [catalogs.pins]             # pages show pins without asking the follow store: make it with feedctl catalog build pins
+# [catalogs.pins]             # pages show pins without asking the follow store; then run: feedctl catalog build pins
 # build = "6h"                # how often the worker builds a new generation
-# keep = 3                    # generations
-# ttl = "5m"                  # how long web processes hold a record
-# cache = "64MiB"             # of each web process
+# keep = 3                    # how many generations are kept
+# ttl = "5m"                  # how long a web process keeps a record in its cache
+# cache = "64MiB"             # the size of the cache in each web process
 
 [worker]
 tick = "1s"                   # how often the watermarks move
 housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
-refill_again = "1h"           # how long a feed that was refilled because it ended early is left alone
-gather = "20ms"               # how far apart a writer's lots begin, if little comes; pages are later by up to that
-dead_letters_in_a_row = 100   # so many messages in a row that cannot be done stop the worker
-# canary = "15s"              # how often made-up users see whether the whole way works, for the metrics
+refill_again = "1h"           # a feed that ended early and was refilled is not refilled again for this long
+gather = "20ms"               # if few messages come, a writer begins a lot this often; it delays pages by up to that
+dead_letters_in_a_row = 100   # if so many messages in a row cannot be processed, the worker stops
+# canary = "15s"              # how often made-up users test the whole way of an action, for the metrics
 
 [metrics]
 # listen = "127.0.0.1:9464"   # where a worker serves its metrics; feedctl serve has its own at /metrics
-# targets = "targets"         # a directory in which processes are named for a Prometheus of this machine (file_sd)
-# prometheus = "http://127.0.0.1:9090"   # where the site's plots come from; without it, from this process alone
+# targets = "targets"         # the directory where each process writes its address, for a local Prometheus (file_sd)
+# prometheus = "http://127.0.0.1:9090"   # the site's plots come from there; without it, from this process alone
 
 [traces]
-# endpoint = "http://127.0.0.1:4318/v1/traces"   # where spans are sent (OTLP over HTTP); without it there are none
-sample = 0.01                 # the share of requests that are recorded, where their client does not say
+# endpoint = "http://127.0.0.1:4318/v1/traces"   # spans are sent there (OTLP over HTTP); without it, there are none
+sample = 0.01                 # the share of requests that are recorded, if their client does not say
 """
 
 

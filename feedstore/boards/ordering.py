@@ -232,7 +232,7 @@ def _apart(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: B
     inside = _between(spacing, pin, upper, lower, rows)
     return ReorderRefusedError(
         "neighbours_apart",
-        f"between pins {upper.pin} and {lower.pin} there are others: {_listed(inside)}",
+        f"between pins {upper.pin} and {lower.pin} there are other pins: {_listed(inside)}",
         None,
         inside,
     )
@@ -240,7 +240,7 @@ def _apart(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: B
 
 def _reversed(spacing: Spacing, pin: int, before: BoardPin, after: BoardPin, rows: BoardRows) -> ReorderRefusedError:
     inside = _between(spacing, pin, after, before, rows)
-    message = f"pin {before.pin} is below pin {after.pin}: it cannot be the one before"
+    message = f"pin {before.pin} is below pin {after.pin}, so it cannot be `before`"
     return ReorderRefusedError("neighbours_reversed", message, None, inside)
 
 

@@ -14,10 +14,19 @@ from feedstore.validation import words
 CURSOR_CHARS_MAX = 320
 
 Cursor = Annotated[
-    str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX, description="The cursor of the page before; opaque")
+    str,
+    Meta(
+        min_length=1,
+        max_length=CURSOR_CHARS_MAX,
+        description="The cursor that another page of the same board gave. Send it back unchanged",
+    ),
 ]
 Sequence = Annotated[
-    str, Meta(pattern="^[0-9]{1,38}$", description="Up to 38 digits: no number of JSON holds them exactly")
+    str,
+    Meta(
+        pattern="^[0-9]{1,38}$",
+        description="Up to 38 digits. It is text, because a number in JavaScript does not hold so many digits exactly",
+    ),
 ]
 
 _START = "^(top|bottom|[0-9]{1,38})$"
@@ -31,7 +40,8 @@ Start = Annotated[
     str,
     Meta(
         pattern=_START,
-        description="The top, the bottom, or a sequence: then the page begins with the pin that is there or next below",
+        description="Where the page begins: `top`, `bottom` (the last pins), or a sequence. With a sequence, the page"
+        " begins with the pin that has it, or with the first one below",
         extra=words(_A_START),
     ),
 ]
@@ -58,8 +68,8 @@ class BoardQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PlaceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where a pin is to go. before: the pin directly above the place. after: the one directly below it. Either is
-    enough. to: the very top or bottom, instead of neighbours.
+    """The new place of a pin. before: the pin that is directly above the place. after: the pin that is directly below
+    it. One of the two is enough. to: the top or the bottom of the board; give it instead of `before` and `after`.
     """
 
     before: GivenId | UnsetType = UNSET
@@ -74,7 +84,9 @@ class PlaceBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class BoardPinLine(msgspec.Struct, frozen=True, gc=False):
-    """A pin of a board. Pins are shown by descending sequence. moved_ms: when it was last moved, null if never."""
+    """A pin of a board. sequence: its place; a board shows its pins by descending sequence. moved_ms: when it was last
+    moved; null if it was never moved.
+    """
 
     pin: Id
     created_ms: int
@@ -83,8 +95,9 @@ class BoardPinLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class BoardPage(msgspec.Struct, frozen=True):
-    """From the top down, whichever way it was read. cursor: of the page below it, null at the end. above: of the page
-    above it, null at the top. A short page, even an empty one, is no end.
+    """A page of a board. pins: always from the top down. cursor: the cursor of the page below this one; null if this is
+    the last page. above: the cursor of the page above this one; null if this is the first page. A page may have fewer
+    pins than `limit`, or none, and still have a cursor: then more pages follow.
     """
 
     board: Id
@@ -94,8 +107,8 @@ class BoardPage(msgspec.Struct, frozen=True):
 
 
 class PlacedLine(msgspec.Struct, frozen=True):
-    """Where a pin is now. changed: false if it was there already. room: how many more drops the smaller of the gaps
-    next to it is sure to take.
+    """Where a pin is now. changed: false if it was at this place already. room: the pin has a gap above it and a gap
+    below it; at least so many more pins can be dropped into the smaller gap.
     """
 
     board: Id
@@ -107,7 +120,9 @@ class PlacedLine(msgspec.Struct, frozen=True):
 
 
 class OrderReset(msgspec.Struct, frozen=True):
-    """done: false if the board has more moved pins than one request resets: send it again."""
+    """The result of a reset. done: false if the board has more moved pins than one request can reset. Then send the
+    request again.
+    """
 
     board: Id
     done: bool

@@ -37,8 +37,8 @@ ANSWER_BYTES_MAX: Final = 4 * 2**20
 """The most bytes of records in one answer: a thousand of the largest would be 64 MiB."""
 
 UNAVAILABLE: Final = Kind("catalog-unavailable", 503, "Catalog is unavailable", retry_after_s=1)
-NO_GENERATION: Final = Kind("no-generation", 503, "Nothing is loaded into the catalog", retry_after_s=5)
-REFUSED: Final = Kind("catalog-refused", 400, "Request that no catalog answers")
+NO_GENERATION: Final = Kind("no-generation", 503, "The catalog is empty", retry_after_s=5)
+REFUSED: Final = Kind("catalog-refused", 400, "Request that the catalog cannot answer")
 ANSWER_TOO_LARGE: Final = Kind("answer-too-large", 400, "Answer too large")
 PROBLEMS: Final[problems.Known] = {
     UnknownCatalogError: problems.NOT_FOUND,
@@ -70,7 +70,8 @@ def _get(api: CatalogApi, asked: Asked[Nothing, GetBody]) -> Records:
     except NoGenerationError as error:
         raise ProblemError(NO_GENERATION, str(error)) from error
     except TooFarBehindError as error:
-        raise ProblemError(UNAVAILABLE, f"no answer is at most {newest_ms} ms behind now: try again") from error
+        detail = f"there is no answer now that is at most {newest_ms} ms behind: try again"
+        raise ProblemError(UNAVAILABLE, detail) from error
     if name != PINS and sum(map(len, got.records.values())) > ANSWER_BYTES_MAX:
         raise ProblemError(
             ANSWER_TOO_LARGE, f"the records have over {ANSWER_BYTES_MAX} bytes: ask for fewer keys at once"
@@ -99,11 +100,11 @@ def _post(api: CatalogApi, asked: Asked[Nothing, UpdatesBody]) -> PostedUpdates:
     refuse_pins(name)
     updates = asked.body.checked(api.service.clock_ms())
     if api.posting is None:
-        raise QueuesUnavailableError("this server reaches no queue")
+        raise QueuesUnavailableError("this server is not connected to the queue")
     try:
         api.posting.post(name, updates)
     except QueuesUnavailableError as error:
-        detail = "some updates may have been taken; to post all of them again is harmless"
+        detail = "some of the updates may have been posted. Post all of them again: this is harmless"
         raise ProblemError(problems.QUEUES_UNAVAILABLE, detail, cause=str(error)) from error
     return PostedUpdates(name, len(updates))
 
@@ -136,7 +137,7 @@ def _swapped(name: str, swaps: Swaps) -> Swapped:
             raise ProblemError(REFUSED, detail) from error
     if any(isinstance(error, NoGenerationError) for error in errors):
         raise ProblemError(NO_GENERATION, detail)
-    raise ProblemError(UNAVAILABLE, f"{detail}. To repeat the request is harmless")
+    raise ProblemError(UNAVAILABLE, f"{detail}. Repeat the request: this is harmless")
 
 
 _CATALOG = {"catalog": PINS}
@@ -148,7 +149,7 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         "GET",
         "/v1/catalogs",
         "read",
-        "Catalogs: their generations and how far behind they are in each cluster, and what this server's reads found",
+        "The catalogs: for each cluster, their generations and how far behind they are; and what this server has read",
         _catalogs,
         Catalogs(
             [
@@ -183,7 +184,7 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         "POST",
         "/v1/catalogs/{catalog}/get",
         "read",
-        "Records of up to 1000 keys. Of the catalog `pins`, keys are ids of pins",
+        "The records of up to 1000 keys. In the catalog `pins`, a key is the id of a pin",
         _get,
         Records(
             PINS,
@@ -205,7 +206,8 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         "POST",
         "/v1/catalogs/{catalog}/updates",
         "write",
-        "Up to 1000 updates of a catalog that is loaded from files. Durable when answered. May be repeated",
+        "Post up to 1000 updates of a catalog that is loaded from files. They are durable when the answer comes. It is"
+        " safe to repeat",
         _post,
         PostedUpdates("ads", 2),
         body_example={
@@ -223,7 +225,8 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         "POST",
         "/v1/catalogs/{catalog}/rollback",
         "operate",
-        "Use the generation before the one that is wrong, with all updates since. May be repeated",
+        "Use the generation that was in use before the wrong one. All updates since then stay in force. It is safe to"
+        " repeat",
         _roll_back,
         Swapped(PINS, [SwapLine("a", _OLD, _NEW, changed=True)]),
         body_example={"from": {"a": _NEW}},
@@ -235,7 +238,7 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         "POST",
         "/v1/catalogs/{catalog}/use",
         "operate",
-        "Use a generation, a newer or an older one. May be repeated",
+        "Use a certain generation, a newer or an older one. It is safe to repeat",
         _use,
         Swapped(PINS, [SwapLine("a", _NEW, _OLD, changed=True)]),
         body_example={"to": {"a": _NEW}},

@@ -48,9 +48,10 @@ class Posting(Protocol):
 
 
 class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An update of one key, by its source. time_ms: when that was, by the source's clock: the latest of a key counts,
-    and of two at the same time the deletion. And one of these: record: any JSON value, kept as compact JSON. base64:
-    the bytes of a record that is not JSON. deleted: true: the key has no record.
+    """An update of one key. time_ms: the time of the change, by the clock of its source. Of all updates of a key, the
+    latest one counts; if two have the same time, the deletion counts. Give exactly one of these three: record: any JSON
+    value; it is kept as compact JSON. base64: the bytes of a record that is not JSON. deleted: true, if the key has no
+    record from that time on.
     """
 
     key: Annotated[str, Meta(min_length=1, max_length=MAX_KEY_BYTES)]
@@ -68,7 +69,7 @@ class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             key = self.key.encode()
         except UnicodeEncodeError as error:
-            raise InvalidValueError(f"{field}.key", self.key, "text that UTF-8 can say") from error
+            raise InvalidValueError(f"{field}.key", self.key, "text that can be encoded as UTF-8") from error
         if len(key) > MAX_KEY_BYTES:
             raise InvalidValueError(f"{field}.key", self.key, f"at most {MAX_KEY_BYTES} bytes")
         if in_seconds(self.time_ms):

@@ -147,7 +147,7 @@ class CatalogService:
             if cluster not in found.stores:
                 raise CatalogRefusedError(f"no cluster {cluster!r}; there are: {', '.join(found.stores)}")
         ended: SimpleQueue[Attempt[Swap]] = SimpleQueue()
-        left = dict.fromkeys(generations, CatalogUnavailableError("it did not answer in time, and may do it yet"))
+        left = dict.fromkeys(generations, CatalogUnavailableError("it did not answer in time, and may still do it"))
         done: dict[str, Swap] = {}
         failed: dict[str, CatalogError] = {}
         for cluster, generation in generations.items():

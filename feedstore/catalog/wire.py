@@ -35,7 +35,7 @@ Given = (
         Meta(
             ge=1,
             le=MAX_EXACT,
-            description="The id of a pin up to 2^53-1 may be a number",
+            description="The id of a pin up to 2^53-1 may also be a number",
             extra=words("the id of a pin up to 2^53-1 as a number"),
         ),
     ]
@@ -43,13 +43,14 @@ Given = (
 Share = Annotated[float, Meta(ge=0, le=1)]
 ByCluster = Annotated[
     dict[str, Annotated[str, Meta(min_length=1, max_length=200)]],
-    Meta(min_length=1, max_length=CLUSTERS_MAX, description="The id of a generation, by the name of the cluster"),
+    Meta(min_length=1, max_length=CLUSTERS_MAX, description="For each named cluster, the id of a generation"),
 ]
 
 
 class GetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """keys: of the catalog `pins` ids, of others the texts of keys. max_behind_ms: an answer that may be further behind
-    is not given.
+    """keys: in the catalog `pins`, ids of pins; in any other catalog, the keys as text. max_behind_ms: how far behind
+    the answer may be. Keys whose answer would be further behind are `unanswered`; if these are all keys, the answer is
+    a 503.
     """
 
     keys: Annotated[list[Given], Meta(min_length=1, max_length=MAX_KEYS)]
@@ -63,7 +64,9 @@ class GetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class UpdatesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Updates of any keys, in any order. One that is older than what the catalog has of its key changes nothing."""
+    """Updates of any keys, in any order. An update changes nothing if it is older than what the catalog has for its
+    key.
+    """
 
     updates: Annotated[list[UpdateLine], Meta(min_length=1, max_length=UPDATES_MAX)]
 
@@ -73,28 +76,28 @@ class UpdatesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PostedUpdates(msgspec.Struct, frozen=True):
-    """updates: how many were taken: all that were sent."""
+    """updates: how many updates were posted. These are always all that were sent."""
 
     catalog: str
     updates: Count
 
 
 class RollbackBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"generations": "from"}):
-    """from: the generation that is in use in each of some clusters, and is wrong."""
+    """from: for each cluster that is to be rolled back, the generation that is in use there and is wrong."""
 
     generations: ByCluster
 
 
 class UseBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"generations": "to"}):
-    """to: the generation that is to be in use in each of some clusters."""
+    """to: for each cluster that is to be changed, the generation that it shall use."""
 
     generations: ByCluster
 
 
 class GenerationLine(msgspec.Struct, frozen=True):
-    """as_of_ms: everything that was committed up to then is in it. bytes: on the disk; null if that is not known.
-    current: whether it is in use. used: whether it came into use and was not rolled back since: a rollback goes to the
-    latest of these before the current one.
+    """A generation. as_of_ms: it has everything that was committed up to this time. bytes: its size on the disk; null
+    if this is not known. current: whether it is in use. used: whether it came into use and was not rolled back since
+    then. A rollback goes to the latest generation before the current one for which `used` is true.
     """
 
     id: str
@@ -106,10 +109,11 @@ class GenerationLine(msgspec.Struct, frozen=True):
 
 
 class ClusterLine(msgspec.Struct, frozen=True):
-    """The last answer of a cluster. answered_ms: when it came; null: not yet, and then the rest is unknown.
-    generations: the oldest first. floor_ms: updates up to then may be missing. known_ms: every update up to then is in,
-    but for those; null if nothing is known. behind_ms: every change that is older than this is in what is read there.
-    delta_entries: about how many keys were updated since the oldest generation.
+    """The state of a catalog in a cluster, from the last answer of the cluster. generations: the oldest first.
+    floor_ms: updates up to this time may be missing. known_ms: the cluster has every update up to this time, except
+    those up to `floor_ms`; null if this is unknown. behind_ms: what is read there has every change that is older than
+    this many ms. delta_entries: about how many keys were updated since the oldest generation. answered_ms: when the
+    answer came; null if the cluster has not answered yet, and then everything else is unknown.
     """
 
     name: str
@@ -122,10 +126,10 @@ class ClusterLine(msgspec.Struct, frozen=True):
 
 
 class KeysLine(msgspec.Struct, frozen=True):
-    """What became of the keys that this server's pages and requests asked for, since it was started. hit: their records
-    were held. stale: so, but their time was up, and no cluster answered. fetched: from a cluster; joined: from a fetch
-    that was under way. missing: no record, or no answer. source: of the missing, how many were asked of the follow
-    store then.
+    """How this server's pages and requests got the records of their keys, since it was started; each is a number of
+    keys. hit: from the server's cache. stale: from the cache although they were too old, because no cluster answered.
+    fetched: from a cluster. joined: from a fetch of the same key that had already begun. missing: there was no record,
+    or no answer. source: of the missing keys, those that the follow store was asked for.
     """
 
     hit: Count
@@ -137,7 +141,9 @@ class KeysLine(msgspec.Struct, frozen=True):
 
 
 class CatalogLine(msgspec.Struct, frozen=True):
-    """hit_rate, missing_rate: of the keys; null while there are none. cache_bytes: what this server holds, about."""
+    """A catalog. hit_rate, missing_rate: which share of the keys was a hit, and which was missing; null if no key was
+    asked for yet. cache_bytes: the size of this server's cache, roughly.
+    """
 
     name: str
     clusters: list[ClusterLine]
@@ -148,7 +154,9 @@ class CatalogLine(msgspec.Struct, frozen=True):
 
 
 class Catalogs(msgspec.Struct, frozen=True):
-    """The clusters of each are in the order of preference. now_ms: by the server's clock."""
+    """The catalogs. The clusters of each are in the order in which readers prefer them. now_ms: the time by the
+    server's clock.
+    """
 
     catalogs: list[CatalogLine]
     now_ms: Ms
@@ -163,11 +171,12 @@ class PinRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class Records(msgspec.Struct, frozen=True):
-    """records: those that are JSON, by key; of the catalog `pins` as `{"owner", "board", "created_ms"}`. base64: all
-    others. missing: keys without a record; deleted pins are among them. unanswered: keys of which nothing is known now,
-    or nothing that is new enough. stale: of the keys that were answered, those whose time was up. behind_ms: every
-    change that is older than this is in the answer; null if that is not known. generation: the one by which a cluster
-    answered what was fetched for this; null if all was held, or if fetches of several generations were waited for.
+    """Records by key. records: the records that are JSON; in the catalog `pins` they have the form `{"owner", "board",
+    "created_ms"}`. base64: all other records. missing: the keys that have no record, such as those of deleted pins.
+    unanswered: the keys for which no cluster gives an answer now, or none that is new enough. stale: the keys that were
+    answered from the server's cache although their records were too old, because no cluster answered. behind_ms: the
+    answer has every change that is older than this many ms; null if this is not known. generation: the generation from
+    which a cluster answered; null if all records came from the cache, or from several generations.
     """
 
     catalog: str
@@ -181,8 +190,8 @@ class Records(msgspec.Struct, frozen=True):
 
 
 class SwapLine(msgspec.Struct, frozen=True):
-    """generation: the one that is in use now. changed: false if it was in use before. before: the one that was; null:
-    there was none.
+    """A swap in a cluster. generation: the generation that is in use now. before: the generation that was in use before
+    the request; null if there was none. changed: false if the two are the same.
     """
 
     cluster: str
@@ -192,7 +201,9 @@ class SwapLine(msgspec.Struct, frozen=True):
 
 
 class Swapped(msgspec.Struct, frozen=True):
-    """Every process reads it in two seconds at most. After a rollback, records that it held before are read again."""
+    """The result of a swap. Every process reads the new generation within two seconds. After a rollback, a process
+    reads the records again that it had in its cache.
+    """
 
     catalog: str
     clusters: list[SwapLine]
@@ -261,5 +272,5 @@ def _text_key(given: str | int) -> tuple[bytes, str]:
     try:
         packed = given.encode()
     except UnicodeEncodeError as error:
-        raise InvalidValueError("keys", given, "text that UTF-8 can say") from error
+        raise InvalidValueError("keys", given, "text that can be encoded as UTF-8") from error
     return packed, given

@@ -76,7 +76,7 @@ def refuse_reserved(action: Action) -> None:
 
 
 class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
-    """`follower` follows `followee` since `ts`, the follower's clock."""
+    """`follower` follows `followee` since `ts`, a time of the follower's clock."""
 
     follower: int
     followee: Followee
@@ -92,7 +92,7 @@ class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
 
 
 class Unfollowed(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
-    """`follower` no longer follows `followee` since `ts`, the follower's clock."""
+    """`follower` does not follow `followee` any more since `ts`, a time of the follower's clock."""
 
     follower: int
     followee: Followee
@@ -108,7 +108,7 @@ class Unfollowed(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
 
 
 class PinSaved(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
-    """A pin was saved; `committed_ms` is its `saved_at`, from which windows are counted (rule 6)."""
+    """A pin was saved. `committed_ms` is its `saved_at`: the time from which windows are counted (rule 6)."""
 
     pin: Pin
     committed_ms: int
@@ -118,7 +118,7 @@ class PinSaved(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
 
 
 class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"):
-    """A pin was deleted; `committed_ms` is the time of the deletion, by the store's clock (rule 7)."""
+    """A pin was deleted. `committed_ms` is the time of the deletion, by the follow store's clock (rule 7)."""
 
     pin: Pin
     committed_ms: int
@@ -128,7 +128,9 @@ class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"
 
 
 class RefillAsked(msgspec.Struct, frozen=True, tag_field="type", tag="refill"):
-    """The row of `user` wants its newest pins written again: in one cluster, or (`cluster` is None) in all."""
+    """A refill was requested: the newest pins are to be written into the row of `user` again. It is for one cluster,
+    or, if `cluster` is None, for all clusters.
+    """
 
     user: int
     cluster: str | None
@@ -142,7 +144,9 @@ class RefillAsked(msgspec.Struct, frozen=True, tag_field="type", tag="refill"):
 
 
 class RespaceAsked(msgspec.Struct, frozen=True, tag_field="type", tag="respace"):
-    """The gaps near `pin` in the order of `board` are too narrow for many more drops: room is to be made."""
+    """Re-spacing was requested: near `pin`, the gaps in the order of `board` have little room left, and room is to be
+    made before pins are dropped there.
+    """
 
     board: int
     pin: int

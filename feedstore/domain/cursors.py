@@ -40,7 +40,7 @@ def unsealed(owner: bytes, text: str, body_bytes: int) -> bytes:
         raise MalformedCursorError(f"unknown version {raw[0]}")
     body = raw[_HEAD.size :]
     if raw[: _HEAD.size] != _HEAD.pack(_VERSION, crc32(owner + body)):
-        raise MalformedCursorError("damaged, or of something else, such as the feed of another user")
+        raise MalformedCursorError("it is damaged, or it is from another list, such as the feed of another user")
     if sealed(owner, body) != text:
-        raise MalformedCursorError("not in its canonical form")
+        raise MalformedCursorError("it is not in its canonical form")
     return body

@@ -63,7 +63,7 @@ def check_ms(field: str, value: object) -> None:
 
 
 class Followee(msgspec.Struct, frozen=True, order=True):
-    """The target of a follow: a user (every pin that they own) or a board (every pin on it)."""
+    """What is followed: a user (every pin that they own) or a board (every pin on it)."""
 
     kind: FolloweeKind
     id: int
@@ -119,7 +119,9 @@ def refuse_self_follow(follower: int, followee: Followee) -> None:
 
 
 class Pin(msgspec.Struct, frozen=True, gc=False):
-    """A pin: owner, board and time never change. `created_ms` is its own time; it orders feeds and nothing else."""
+    """A pin. Its owner, board and time never change. `created_ms` is its own time: it decides the order of feeds, and
+    nothing else.
+    """
 
     pin: int
     owner: int

@@ -71,8 +71,12 @@ class PinsPage(msgspec.Struct, frozen=True):
 
 
 class ClusterLine(msgspec.Struct, frozen=True):
-    """The state of a cluster, as the reads of this process see it. breaker: closed if pages are read from it. p95_ms:
-    of its recent reads, null for a cluster in files. watermark_ms: everything committed before it has landed there.
+    """The state of a cluster, as the reads of this process see it. breaker: `closed` if pages are read from the
+    cluster; `open` if they are not, because reads failed; `half-open` if a probe tests whether it is back. is_lagging:
+    whether readers prefer another cluster because this one is far behind. behind_ms: every action that was committed
+    more than this many ms ago has landed there. watermark_ms: every action that was committed before this time has
+    landed there. p95_ms: 95 % of its recent reads took at most this long; null for a cluster in files. Each number is
+    null if it is unknown.
     """
 
     name: str

@@ -53,7 +53,9 @@ class LettersQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EdgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A follow or an unfollow: of either `user` or `board`."""
+    """A follow or an unfollow. follower: the user who follows. Give either `user` or `board`: the user or the board
+    that is followed.
+    """
 
     follower: GivenId
     user: GivenId | UnsetType = UNSET
@@ -70,7 +72,9 @@ class EdgeBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A pin to be saved. created_ms: its own time; without it, the time at which it was first saved."""
+    """The pin to save. owner: the user who saves it. created_ms: the pin's own time in ms since 1970; if it is absent,
+    the pin gets the time at which it is first saved.
+    """
 
     pin: GivenId
     owner: GivenId
@@ -83,7 +87,7 @@ class PinBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class EntryLine(msgspec.Struct, frozen=True, gc=False):
-    """A line of a feed. owner, board: if the pins themselves were asked for."""
+    """An entry of a feed. owner, board: only if the request had `hydrate=true`."""
 
     pin: Id
     created_ms: int
@@ -92,9 +96,10 @@ class EntryLine(msgspec.Struct, frozen=True, gc=False):
 
 
 class FeedPage(msgspec.Struct, frozen=True):
-    """Newest first. cursor: where the next page begins, null at the end; a short page is not an end. served_by: the
-    cluster that answered; behind_ms: everything committed longer ago than this has landed there, null where that is
-    unknown.
+    """A page of a feed. entries: the newest first. cursor: the next page begins there; null if this is the last page. A
+    page that has fewer entries than `limit` is not the last page if it has a cursor. served_by: the cluster that the
+    page came from. behind_ms: every action that was committed more than this many ms ago has landed in that cluster;
+    null if this is unknown.
     """
 
     user: Id
@@ -105,7 +110,7 @@ class FeedPage(msgspec.Struct, frozen=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How many entries a walk through the feed would show."""
+    """How many entries a reader finds who reads all pages of the feed. served_by, behind_ms: as on a page of a feed."""
 
     user: Id
     entries: Count
@@ -114,7 +119,10 @@ class Size(msgspec.Struct, frozen=True):
 
 
 class EdgeLine(msgspec.Struct, frozen=True):
-    """The latest action of a follower on a user or a board. since_ms: when, by the follower's clock."""
+    """The latest follow or unfollow of a user or a board by a follower. follows: true after a follow, false after an
+    unfollow, or if there was neither. since_ms: the time of that action, by the follower's clock, in ms since 1970;
+    null if there was none.
+    """
 
     follower: Id
     follows: bool
@@ -124,7 +132,9 @@ class EdgeLine(msgspec.Struct, frozen=True):
 
 
 class Following(msgspec.Struct, frozen=True):
-    """Boards, then users, each by ascending id. cursor: as on a page of a feed."""
+    """A page of what a user follows: first the boards, then the users, each by ascending id. cursor: as on a page of a
+    feed.
+    """
 
     user: Id
     following: list[EdgeLine]
@@ -132,14 +142,16 @@ class Following(msgspec.Struct, frozen=True):
 
 
 class Followers(msgspec.Struct, frozen=True):
-    """By ascending id of the follower. cursor: as on a page of a feed."""
+    """A page of followers, by ascending id. cursor: as on a page of a feed."""
 
     followers: list[EdgeLine]
     cursor: Cursor | None
 
 
 class PinLine(msgspec.Struct, frozen=True):
-    """A pin as it was recorded. committed_ms: when, by the store's clock."""
+    """A pin as it is recorded. created_ms: the pin's own time. committed_ms: when the follow store committed this
+    action, by its own clock. deleted: whether the pin is deleted.
+    """
 
     pin: Id
     owner: Id
@@ -152,8 +164,9 @@ class PinLine(msgspec.Struct, frozen=True):
 class Why(msgspec.Struct, frozen=True):
     """Why a pin is in a feed, or is not.
 
-    edges: what the user last did to the pin's owner and to its board; one with `follows` delivers it. deleted_ms: null
-    while the pin lives. clusters: where its entry is now, beyond the cap too; null if a cluster does not answer.
+    edges: the latest follow or unfollow by this user of the pin's owner, and of its board. An edge whose `follows` is
+    true delivers the pin. deleted_ms: when the pin was deleted; null if it is not deleted. clusters: for each cluster,
+    whether the user's row has the entry now; an entry beyond the cap counts, too. Null if the cluster does not answer.
     """
 
     user: Id
@@ -167,7 +180,10 @@ class Why(msgspec.Struct, frozen=True):
 
 
 class ReadsLine(msgspec.Struct, frozen=True):
-    """Reads that may need more than one cluster, and what they asked beyond one each."""
+    """What the reads of this server asked of the clusters. reads: reads that could be asked of more than one cluster.
+    hedges: reads that were asked of another cluster, too, because the first one was slow. failovers: reads that were
+    asked of another cluster because one failed. probes: reads that tested whether a cluster is back.
+    """
 
     reads: Count
     hedges: Count
@@ -176,9 +192,10 @@ class ReadsLine(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """clusters: in the order of preference. groups: how much is left to do. dead_letters: messages that could not be
-    done. Both are null where the queue does not answer. worker_stopped: why the worker of the process that answers has
-    stopped by itself, or that a home in files has none; null if one works.
+    """The status of the system, as this server sees it. clusters: in the order in which readers prefer them. groups:
+    how much each consumer group has left to do; null if the queue does not answer. dead_letters: how many messages
+    could not be processed; null if the queue does not answer. worker_stopped: if the worker of this process has stopped
+    by itself, or if a home in files has no worker, a sentence that says so; otherwise null.
     """
 
     clusters: list[ClusterLine]
@@ -189,7 +206,9 @@ class Status(msgspec.Struct, frozen=True):
 
 
 class Letters(msgspec.Struct, frozen=True):
-    """By ascending id. after: give it to get the next ones, null where there are no more."""
+    """Dead letters, by ascending id. after: send it as the parameter `after` to get the next ones; null if there are no
+    more.
+    """
 
     letters: list[Letter]
     after: int | None

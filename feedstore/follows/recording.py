@@ -199,7 +199,7 @@ def _save(pin: Pin, now_ms: int, standing: Standing, changes: Changes) -> Answer
             f"pin {pin.pin} is recorded with owner {owner}, board {board} and time {created_ms}: these never change",
         )
     if deleted_ms is not None:
-        return ActionRefusedError("pin_deleted", f"pin {pin.pin} was deleted and stays so")
+        return ActionRefusedError("pin_deleted", f"pin {pin.pin} was deleted, and cannot be saved again")
     return PinSaved(pin, saved_ms)
 
 

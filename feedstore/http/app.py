@@ -63,7 +63,7 @@ class _Route(NamedTuple):
 
 
 async def _not_found(request: Incoming) -> Response:  # noqa: ARG001 - the same for every caller
-    raise ProblemError(problems.NOT_FOUND, "see /openapi.json")
+    raise ProblemError(problems.NOT_FOUND, "there is no such path: /openapi.json lists all paths")
 
 
 _NONE: Final = _Route("none", _not_found)
@@ -232,7 +232,9 @@ class App:
                 if method in routes:
                     return found.groupdict(), routes[method]
                 allowed = ", ".join(sorted(routes))
-                raise ProblemError(problems.METHOD_NOT_ALLOWED, f"allowed here: {allowed}", headers={"allow": allowed})
+                raise ProblemError(
+                    problems.METHOD_NOT_ALLOWED, f"this path allows: {allowed}", headers={"allow": allowed}
+                )
         return {}, _NONE
 
     def _answers(self, api: Any, endpoint: Endpoint[Any, Any, Any]) -> Handler:

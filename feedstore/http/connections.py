@@ -211,7 +211,7 @@ class Connection(HttpToolsProtocol):
         if not self._owes:
             self._owes_until_s = math.inf
         elif self._beside_body_bytes > HEAD_BYTES_MAX:
-            self._refuse(_too_large(f"at most {HEAD_BYTES_MAX} bytes without the body"))
+            self._refuse(_too_large(f"a request has at most {HEAD_BYTES_MAX} bytes without its body"))
         elif self._owes_until_s == math.inf:
             self._owes_until_s = self.loop.time() + self.clients.patience_s
 
@@ -269,7 +269,7 @@ class Connection(HttpToolsProtocol):
             self.expect_100_continue = value.lower() == b"100-continue"
         self.headers.append((name, value))
         if len(self.headers) > HEADERS_MAX:
-            raise _too_large(f"at most {HEADERS_MAX} headers")
+            raise _too_large(f"a request has at most {HEADERS_MAX} headers")
 
     def on_headers_complete(self) -> None:
         self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
@@ -278,7 +278,7 @@ class Connection(HttpToolsProtocol):
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
             raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
         if self._codings and self._codings != [b"chunked"]:
-            raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding is chunked")
+            raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding that is accepted is chunked")
         if self._spare and self.url.partition(b"?")[0] not in HEALTH:
             raise _crowded()
         if len(self.pipeline) >= PIPELINED_MAX:

@@ -47,7 +47,7 @@ class Cursors:
             return None
         signature, cursor = text[:_SIGNATURE_CHARS], text[_SIGNATURE_CHARS:]
         if not text.isascii() or not hmac.compare_digest(signature, self._signature(owner, cursor)):
-            raise MalformedCursorError("damaged, or of another list")
+            raise MalformedCursorError("it is damaged, or it is from another list")
         return cursor
 
     def _signature(self, owner: str, cursor: str) -> str:

@@ -16,8 +16,8 @@ _JSON: Final = "application/json"
 _REF: Final = "#/components/schemas/{name}"
 
 _PLAIN: Final = (
-    ("healthz", "/healthz", "Liveness: the process answers"),
-    ("readyz", "/readyz", "Readiness: a cluster answers, and the server is not shutting down"),
+    ("healthz", "/healthz", "Liveness: 200 if the process answers"),
+    ("readyz", "/readyz", "Readiness: 200 if a cluster answers and the server is not shutting down"),
 )
 
 
@@ -38,12 +38,12 @@ def _document(endpoints: Endpoints, description: str) -> dict[str, Any]:
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = _operation(endpoint, schema_of, components)
     for name, path, summary in _PLAIN:
         answer = _content(schema_of[Health], Health())
-        paths[path] = {"get": _plain(name, summary, {"200": {"description": "Yes", "content": {_JSON: answer}}})}
+        paths[path] = {"get": _plain(name, summary, {"200": {"description": "It is", "content": {_JSON: answer}}})}
     scopes = {"description": "Done", "content": {_JSON: _content(schema_of[Token], Token(["read", "write"]))}}
-    token = _plain("token", "Scopes of the token in this request", {"200": scopes})
+    token = _plain("token", "The scopes that this request has", {"200": scopes})
     paths[SCOPES_PATH] = {"get": token | {"security": _SECURITY}}
     text = {"description": "Prometheus text format", "content": {"text/plain": {"schema": {"type": "string"}}}}
-    paths["/metrics"] = {"get": _plain("metrics", "Metrics", {"200": text}) | _security("read")}
+    paths["/metrics"] = {"get": _plain("metrics", "The metrics of this server", {"200": text}) | _security("read")}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -58,8 +58,8 @@ def _document(endpoints: Endpoints, description: str) -> dict[str, Any]:
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "`feedctl token new` makes one. Without a tokens file the server listens on this"
-                    " machine's loopback only, and needs none.",
+                    "description": "`feedctl token new` creates a token. If the server has no tokens file, it needs no"
+                    " token, and listens on the loopback of its machine only.",
                 }
             },
         },
@@ -103,7 +103,7 @@ def _operation(
 
 def _plain(name: str, summary: str, answers: dict[str, Any]) -> dict[str, Any]:
     refusal = {
-        "description": "A problem",
+        "description": "The request is refused, or it failed: `type` says why",
         "content": {problems.MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}},
     }
     return {"operationId": name, "summary": summary, "responses": {**answers, "default": refusal}}
@@ -122,7 +122,7 @@ _SECURITY: Final[list[dict[str, list[str]]]] = [{"token": []}, {}]
 _KEY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "Unique to this action. A request that is repeated with the same key has no second effect, and gets"
-    " the first answer",
+    "description": "A text of your choice that is unique to this action. If you repeat the request with the same key,"
+    " it has no second effect, and you get the first answer",
     "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
 }

@@ -57,7 +57,7 @@ def query(text: bytes, into: type[Any]) -> Any:
     for pair in text.split(b"&", _PARAMETERS_MAX) if text else ():
         name, given, value = pair.partition(b"=")
         if not given:
-            raise ProblemError(problems.INVALID_VALUE, "the query: expected name=value&name=value")
+            raise ProblemError(problems.INVALID_VALUE, "the query: expected the form name=value&name=value")
         known = _unquoted(name)
         if known in found:
             raise ProblemError(problems.INVALID_VALUE, f"the query: {known[:80]} is given twice")
@@ -81,7 +81,7 @@ async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", bytes_ma
     if request.headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != b"application/json":
         raise ProblemError(problems.NOT_JSON, "send Content-Type: application/json")
     if request.headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
-        raise ProblemError(problems.NOT_JSON, "send the body as it is, without a Content-Encoding")
+        raise ProblemError(problems.NOT_JSON, "send the body uncompressed, without a Content-Encoding")
     raw = await _bytes(request, bytes_max)
     try:
         return decoder.decode(raw)
@@ -115,4 +115,4 @@ async def _bytes(request: Incoming, bytes_max: int) -> bytes:
 
 
 def _too_large(bytes_max: int) -> ProblemError:
-    return ProblemError(problems.TOO_LARGE, f"at most {bytes_max} bytes")
+    return ProblemError(problems.TOO_LARGE, f"the body has at most {bytes_max} bytes here")

@@ -62,14 +62,16 @@ PLOTS_UNAVAILABLE: Final = Kind(
     503,
     "Prometheus is unavailable",
     retry_after_s=5,
-    again="it did not answer in time; nothing else needs it: try again",
+    again="Prometheus did not answer in time. Only the plots need it. Try again",
 )
 DEADLINE_EXCEEDED: Final = Kind("deadline-exceeded", 504, "Deadline exceeded", retry_after_s=1)
 
 
 class Problem(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A refusal. type: the kind; it never changes. request_id: the request's id in the server's log. reason: a stable
-    word, set if an action was refused. between: ids of what is in the way, if the reason is about that.
+    """Why a request was refused or failed. type: the kind of problem; programs can rely on it, it never changes.
+    detail: what was wrong, for people. request_id: the id of the request in the server's log. reason: a stable word
+    that says why an action, a move or a swap was refused. between: with the reason `neighbours_apart`, the ids of up to
+    ten pins that are between the two.
     """
 
     type: str
@@ -133,7 +135,7 @@ def of(error: Exception, known: Known, again: str = "try again") -> ProblemError
     """
     kind = next((kind for each, kind in known.items() if isinstance(error, each)), INTERNAL)
     if kind is INTERNAL:
-        return ProblemError(kind, "the server's log has the cause, under this request_id")
+        return ProblemError(kind, "the server's log names the cause: look for this request_id")
     if kind.retry_after_s is not None:
         return ProblemError(kind, kind.again or again, cause=str(error))
     return ProblemError(kind, str(error), reason=getattr(error, "reason", ""))

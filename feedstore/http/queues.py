@@ -13,7 +13,9 @@ class QueuesUnavailableError(NotNowError):
 
 
 class GroupState(msgspec.Struct, frozen=True):
-    """How much a consumer group has left to do. topic: what it reads; None for the relay, which reads the outbox."""
+    """How much a consumer group has left to do. topic: the topic that it reads; null for the relay, which reads the
+    outbox. lag: how many messages are left; for the relay, how many actions.
+    """
 
     group: str
     topic: str | None
@@ -28,7 +30,10 @@ class QueuesState(msgspec.Struct, frozen=True):
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """A message that could not be done, without the message. detail: the error in full."""
+    """A dead letter: a message that could not be processed. The message itself is not here: `feedctl dead show` prints
+    it. topic: where it came from. group: the consumer group that could not process it. reason: a stable word. detail:
+    the whole error. died_ms: when it became a dead letter, in ms since 1970. bytes: the size of the message.
+    """
 
     id: int
     topic: str

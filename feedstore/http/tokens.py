@@ -100,7 +100,7 @@ class Tokens:
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
         if scope not in self.scopes(authorization, host):
-            raise ProblemError(problems.FORBIDDEN, f"the scope {scope} is needed")
+            raise ProblemError(problems.FORBIDDEN, f"this request needs a token with the scope {scope}")
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - any host
         self._look()
@@ -168,11 +168,11 @@ class Loopback:
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
         if not _is_ours(host or b""):
-            raise ProblemError(problems.MISDIRECTED, "without tokens, the host must be this machine's loopback")
+            raise ProblemError(problems.MISDIRECTED, "without tokens, the Host must be the loopback of this machine")
         # A client with a token would believe that the token admits it, so it is refused. A proxy's Basic header is
         # ignored.
         if _kind(authorization) == b"bearer":
-            raise _unauthenticated("this server was started without a tokens file, and knows no token: send none")
+            raise _unauthenticated("this server was started without a tokens file, so it knows no token: send none")
         return self._SCOPES
 
 

@@ -19,17 +19,32 @@ CURSOR_CHARS_MAX = 200
 
 Id = Annotated[
     str,
-    Meta(pattern=ID_PATTERN, description="1 to 2^63-1, in decimal", extra=words("an id from 1 to 2^63-1, in decimal")),
+    Meta(
+        pattern=ID_PATTERN,
+        description="An id from 1 to 2^63-1, as decimal text",
+        extra=words("an id from 1 to 2^63-1, in decimal"),
+    ),
 ]
 GivenId = Annotated[
-    Id | Annotated[int, Meta(ge=1, le=MAX_EXACT, description="An id up to 2^53-1 may be a number")],
+    Id | Annotated[int, Meta(ge=1, le=MAX_EXACT, description="An id up to 2^53-1 may also be a number")],
     Meta(extra=words("an id from 1 to 2^63-1 as decimal text, or one up to 2^53-1 as a number")),
 ]
 Ms = Annotated[
-    int, Meta(ge=1, le=MAX_EXACT, description="ms since 1970", extra=words("a time in ms since 1970, from 1 to 2^53-1"))
+    int,
+    Meta(
+        ge=1,
+        le=MAX_EXACT,
+        description="A time in ms since 1970",
+        extra=words("a time in ms since 1970, from 1 to 2^53-1"),
+    ),
 ]
 Cursor = Annotated[
-    str, Meta(min_length=1, max_length=CURSOR_CHARS_MAX, description="The cursor of the page before; opaque")
+    str,
+    Meta(
+        min_length=1,
+        max_length=CURSOR_CHARS_MAX,
+        description="The cursor that another page of the same list gave. Send it back unchanged",
+    ),
 ]
 Count = Annotated[int, Meta(ge=0)]
 
@@ -39,14 +54,17 @@ class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Token(msgspec.Struct, frozen=True):
-    """The rights of a token's bearer; without a tokens file, those of this machine without one."""
+    """What a request with this token may do. If the server has no tokens file: what a request from its own machine may
+    do.
+    """
 
     scopes: list[Scope]
 
 
 class Health(msgspec.Struct, frozen=True):
-    """worker: only if the worker of this process has stopped by itself, or a home in files has none: pages are served,
-    and fall behind.
+    """The health of the server. worker: `stopped` if the worker of this process has stopped by itself, or if a home in
+    files has no worker; otherwise it is absent. While it is `stopped`, pages are served, but new actions do not appear
+    in them.
     """
 
     status: str = "ok"

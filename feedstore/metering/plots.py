@@ -74,14 +74,14 @@ class Plot:
 
 
 class Series(msgspec.Struct, frozen=True):
-    """A line. values: for each time, null where nothing is known."""
+    """A line of a plot. values: one for each time; null if nothing is known of that time."""
 
     name: str
     values: list[float | None]
 
 
 class Drawn(msgspec.Struct, frozen=True):
-    """A plot with its lines."""
+    """A plot. title, says: for people. unit: `seconds`, or the name of what is counted. series: its lines."""
 
     name: str
     title: str
@@ -91,8 +91,9 @@ class Drawn(msgspec.Struct, frozen=True):
 
 
 class Hour(msgspec.Struct, frozen=True):
-    """Plots at the same times, ascending. every_ms: how far these are apart, if no sample is missing. source: whose
-    samples they are, of this process or of a Prometheus.
+    """Plots of the last hour. times_ms: the times of all values, ascending, in ms since 1970. every_ms: the time
+    between two of them if no sample is missing. source: `own` if the samples are those of this process, `prometheus` if
+    they come from a Prometheus.
     """
 
     source: Source

@@ -332,7 +332,7 @@ def test_a_number_of_partitions_that_the_queue_does_not_have_is_logged_where_the
         ([4, 4, 4], None),
         ([], None),
         ([4, 3, 4], "queue.partitions: 4, and the queue has 3: feedctl topics apply adds partitions"),
-        ([8, 8, 8], "queue.partitions: 4, and the queue has 8: Kafka takes none away: set it to 8"),
+        ([8, 8, 8], "queue.partitions: 4, and the queue has 8: Kafka cannot remove any: set it to 8"),
     ],
 )
 def test_how_to_end_another_number_of_partitions_in_kafka_is_said(

@@ -71,7 +71,8 @@ def test_places_that_are_none_are_named(empty: Cli, stack: Stack) -> None:
 def test_parts_of_a_worker_do_not_run_on_files_of_a_home(cli: Cli, words: list[str]) -> None:
     said = cli(*words, code=2).stderr
     assert (
-        f"{cli.home}: its queue or a cluster is a file of this home, which has one worker: {cli.hint('work')}" in said
+        f"{cli.home}: the queue or a cluster of this home is a file, so the home has one worker: {cli.hint('work')}"
+        in said
     )
 
 

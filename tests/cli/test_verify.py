@@ -59,7 +59,7 @@ def test_what_waits_hides_no_difference(filled: Cli) -> None:
     extra(filled, 404)
     found = filled("verify", code=1)
     assert re.findall(r"user (\d+)  (\w+)", found.stdout) == [("404", "unknown")]
-    assert "what has not landed was left out; work is waiting" in found.stderr
+    assert "what has not landed was not compared; work is waiting" in found.stderr
 
 
 def test_a_refill_that_waits_is_no_work_unless_an_unfollow_waits_for_it(filled: Cli) -> None:

@@ -158,7 +158,7 @@ def test_paths_and_methods_that_are_not_there(client: Client):
     check_problem(answer)
     assert answer.status_code == 405
     assert set(answer.headers["allow"].split(", ")) == {"DELETE", "POST"}
-    assert answer.json()["detail"] == "allowed here: DELETE, POST"
+    assert answer.json()["detail"] == "this path allows: DELETE, POST"
     assert client.http.post("/healthz").status_code == 405
 
 

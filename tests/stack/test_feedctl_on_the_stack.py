@@ -126,7 +126,7 @@ def test_no_writer_starts_on_a_table_that_keeps_less_than_a_reader_may_reach(
     said = f"{FEEDS}: trim cap is 700, expected 1000 (unsafe)"
     assert cli("schema", "check", code=1).stdout == f"a: {said}\n"
     assert said in cli("write", "--cluster", "a", code=2).stderr
-    assert f"a: changed what schema check calls: {said}" in cli("schema", "apply").stderr
+    assert f"a: corrected this difference: {said}" in cli("schema", "apply").stderr
     assert "no difference" in cli("schema", "check").stderr
 
 

@@ -59,7 +59,7 @@ def assert_the_cap_reaches_the_tables(cli: Cli) -> None:
     differences = [f"{cluster}: following_feed: trim {name}" for cluster in homes.CLUSTERS for name in names]
     assert cli("schema", "check", code=1).stdout.splitlines() == differences
     said = cli("schema", "apply").stderr.splitlines()
-    changed = [each.replace(": ", ": changed what schema check calls: ", 1) for each in differences]
+    changed = [each.replace(": ", ": corrected this difference: ", 1) for each in differences]
     assert said == ["follow store: its tables are up to date", *changed]
     assert "no difference" in cli("schema", "check").stderr
 

@@ -297,7 +297,7 @@ def other_partitions(config: Config, found: Iterable[int]) -> str | None:
         return f"{said}: an embedded queue keeps the number that it was made with: set it to {other}"
     if other < wanted:
         return f"{said}: feedctl topics apply adds partitions"
-    return f"{said}: Kafka takes none away: set it to {other}"
+    return f"{said}: Kafka cannot remove any: set it to {other}"
 
 
 def warn_of_partitions(ports: Ports, config: Config) -> None:

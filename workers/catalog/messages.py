@@ -26,7 +26,9 @@ _UPDATE_BYTES: Final = 48
 
 
 class Change(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An update: key, time by the source's clock in ms, and record; null: deleted. Key and record are bytes."""
+    """An update of one key: the key, the time in ms by the source's clock, and the record. If the record is null, the
+    key has no record from that time on. Key and record are bytes.
+    """
 
     key: Annotated[bytes, Meta(min_length=1, max_length=MAX_KEY_BYTES)]
     time_ms: Annotated[int, Meta(ge=1, le=MAX_TIME_MS)]

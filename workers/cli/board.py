@@ -48,10 +48,12 @@ def board() -> None:
 
 @board.command()
 @click.argument("board_id", metavar="BOARD", type=ID)
-@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="The most pins.  [default: 25]")
-@click.option("--bottom", is_flag=True, help="The last pins, instead of the first.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="How many pins to show at most.  [default: 25]"
+)
+@click.option("--bottom", is_flag=True, help="Show the last pins, not the first ones.")
 @click.option("--cursor", help="The cursor of another page.")
-@click.option("--sequences", is_flag=True, help="Also each pin's sequence, and the room below it.")
+@click.option("--sequences", is_flag=True, help="Also show each pin's sequence, and the room below it.")
 @json_option
 @pass_session
 def show(
@@ -59,8 +61,8 @@ def show(
 ) -> None:
     """Show a page of BOARD, from the top down. `feedctl board 9` is the same as `feedctl board show 9`.
 
-    A page may be short, or empty, and still have a cursor: pins near there were moved away. Room is how many more drops
-    a gap is sure to take.
+    A page may have few pins, or none, and still have a cursor, because pins near there were moved away. "room" is a
+    number of pins: at least so many more can be dropped into the gap below the pin.
 
     \b
     Examples:
@@ -70,7 +72,7 @@ def show(
       feedctl board 9 --json
     """
     if bottom and cursor is not None:
-        raise click.UsageError("give --bottom or a cursor")
+        raise click.UsageError("give either --bottom or --cursor")
     place = FROM_BOTTOM if bottom else None
     if cursor is not None:
         place = cursors.decode(board_id, cursor)
@@ -106,7 +108,7 @@ def _numbers(pin: BoardPin, below: BoardPin | None) -> str:
 def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) -> None:
     """Write every pin of BOARD into FILE, Parquet in the board's order: pin, created_ms, sequence, moved_ms.
 
-    A pin that is moved meanwhile may be in it twice, or not at all.
+    If a pin is moved while the command runs, the file may have the pin twice, or not at all.
 
     \b
     Examples:
@@ -130,18 +132,19 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
 
 @board.command(short_help="Name what is wrong with the order of BOARD, or of all.")
 @click.argument("board_id", metavar="[BOARD]", type=ID, required=False)
-@click.option("--all", "every", is_flag=True, help="Every board on which pins were moved.")
+@click.option("--all", "every", is_flag=True, help="Check every board on which pins were moved.")
 @json_option
 @pass_session
 def check(session: Session, board_id: int | None, *, every: bool, as_json: bool) -> None:
-    """Walk through BOARD, or through all boards on which pins were moved, and name what is wrong. Changes nothing.
+    """Read all of BOARD, or of all boards on which pins were moved, and name what is wrong. The command changes
+    nothing.
 
     \b
     narrow  a gap with little room left, or none; re-spacing should have been there
     dead    a moved pin that was deleted, or never saved, still has a place: the store was damaged
 
-    For a moment after a reorder a narrow gap is normal: a worker is about to make room. The exit status is 1 if
-    anything is found.
+    A narrow gap is normal for a moment after a reorder, until a worker has made room. The exit status is 1 if there is
+    a finding.
 
     \b
     Examples:
@@ -199,10 +202,11 @@ def _tell(board_id: int, part: BoardFindings, *, as_json: bool) -> int:
 @json_option
 @pass_session
 def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) -> None:
-    """Make room on BOARD: around PIN, or wherever a gap is narrow. Without PIN, it also drops places of dead pins.
+    """Make room on BOARD: around PIN, or at every narrow gap. Without PIN, the command also removes the places of dead
+    pins.
 
-    Workers do this by themselves after a reorder that left little room. No order changes. The command may run while
-    workers run and pins are moved, and may be killed and run again.
+    Workers do this by themselves after a reorder that left little room. The order of the pins does not change. The
+    command may run while workers run and pins are moved. If it is killed, run it again.
 
     \b
     Examples:
@@ -241,9 +245,10 @@ def _narrow(boards: Boards, board_id: int) -> Iterator[int]:
 @json_option
 @pass_session
 def reset(session: Session, board_id: int, *, as_json: bool) -> None:
-    """Bring BOARD back into the order of time, newest first: the places of all moved pins are forgotten.
+    """Bring BOARD back into the order of time, newest first. The places of all moved pins are removed.
 
-    Pins themselves stay. There is no way back but to move the pins again. The command may be killed and run again.
+    The pins themselves stay. You cannot undo this command: you would have to move the pins again. If the command is
+    killed, run it again.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ from workers.following.ports import Ports
 _LOOK_S: Final = 0.05
 
 
-@click.command(short_help="Try the whole way now, with made-up users.")
+@click.command(short_help="Test the whole way of an action now, with made-up users.")
 @click.option(
     "--within",
     "within_ms",
@@ -32,10 +32,11 @@ _LOOK_S: Final = 0.05
 def canary(session: Session, within_ms: int, *, as_json: bool) -> None:
     """Record one follow of a made-up user in each part of the tables, and wait until every cluster shows all of them.
 
-    They go the whole way: follow store, queue, expander, writers; then their feeds are read as pages are. A worker must
-    run: in a home with files nothing is recorded without one, and the exit status is 3. It is 1 if a cluster does not
-    show all of them in time. Nothing grows: the users and their one pin are always the same, with the largest ids that
-    there are. [worker] canary has a worker do this all the time.
+    The follows go the whole way: follow store, queue, expander, writers. Then the command reads the feeds of these
+    users in the same way as pages are read. A worker must run: if none runs in a home with files, nothing is recorded,
+    and the exit status is 3. The exit status is 1 if a cluster does not show all of the follows in time. No data grows:
+    the users and their one pin are always the same, and have the largest ids that there are. If [worker] canary is set,
+    a worker does this all the time.
 
     \b
     Examples:

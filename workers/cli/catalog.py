@@ -36,9 +36,9 @@ _WAIT_S: Final = 10.0
 cluster_option = click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 
 
-@click.group(short_help="Load, look at, and swap catalogs: records by key.")
+@click.group(short_help="Load, show and swap catalogs: records by key.")
 def catalog() -> None:
-    """Load, look at, and swap catalogs: records by key, in generations.
+    """Load, show and swap catalogs: records by key, in generations.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ def _clusters(session: Session, name: str, cluster: str | None) -> list[str]:
 @pass_session
 def list_(session: Session, name: str | None, *, as_json: bool) -> None:
     """Show the generations of each catalog (or of NAME) in each cluster, and how fresh its updates are. A rollback goes
-    to the latest one that is marked as used. The exit status is 3 if a catalog does not answer somewhere.
+    to the latest generation that is marked as used. The exit status is 3 if a catalog does not answer in some cluster.
 
     \b
     Examples:
@@ -115,15 +115,18 @@ def _line(generation: Generation) -> str:
 @catalog.command(short_help="Build a generation of NAME from the follow store, and use it.")
 @click.argument("name")
 @cluster_option
-@click.option("--force", is_flag=True, help="Use it whatever its size, and whatever came into use meanwhile.")
+@click.option(
+    "--force", is_flag=True, help="Use it even if its size is suspicious, or another generation came into use."
+)
 @pass_session
 def build(session: Session, name: str, cluster: str | None, *, force: bool) -> None:
-    """Build a generation of NAME in each cluster, by one walk of the follow store; check it, and use it.
+    """Read the follow store once, build a generation of NAME in each cluster, check it, and use it.
 
-    It is checked before it is used: its size against the current generation, and a thousand of its records against the
-    follow store. Pages and workers continue meanwhile. If another process builds it in a cluster, this says which one,
-    and since when. It is not used if another generation came into use meanwhile, or if there was a rollback. If
-    one cluster fails, the others are built all the same.
+    Before the new generation is used, the command compares its size with that of the current generation, and a thousand
+    of its records with the follow store. Pages and workers continue during the build. If another process builds a
+    generation in the same cluster, the command names that process, and says since when it has been building. The new
+    generation is not used if another one came into use during the build, or if there was a rollback. If the build fails
+    in one cluster, the others are built all the same.
 
     \b
     Examples:
@@ -132,7 +135,9 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     """
     clusters = _clusters(session, name, cluster)
     if name != PINS:
-        raise click.UsageError(f"only {PINS} comes from the follow store: feedctl catalog load {name} FILE --as-of MS")
+        raise click.UsageError(
+            f"only {PINS} is built from the follow store: feedctl catalog load {name} FILE --as-of MS"
+        )
     memory_tuning.relax()
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
@@ -200,14 +205,14 @@ def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
     "as_of_ms",
     type=click.IntRange(1, MAX_ID),
     required=True,
-    help="When FILE's batch began to read its source: ms since 1970.",
+    help="The time at which the batch that made FILE began to read its source, in ms since 1970.",
 )
 @cluster_option
-@click.option("--force", is_flag=True, help="Use it though it is much smaller, or older, than the current generation.")
+@click.option("--force", is_flag=True, help="Use it even if it is much smaller, or older, than the current generation.")
 @pass_session
 def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | None, *, force: bool) -> None:
-    """Load a generation of NAME from FILE, JSON lines or Parquet in any order, and use it. Not of pins, which come from
-    the follow store.
+    """Load a generation of NAME from FILE (JSON lines or Parquet, in any order), and use it. The catalog pins cannot be
+    loaded: it is built from the follow store.
 
     A line is {"key": "...", "record": ...}; Parquet has the columns key and record.
 
@@ -217,7 +222,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
       feedctl catalog load ads ads.parquet --as-of 1732000000000
     """
     if name == PINS:
-        raise click.UsageError(f"{PINS} comes from the follow store: feedctl catalog build {PINS}")
+        raise click.UsageError(f"{PINS} is built from the follow store: feedctl catalog build {PINS}")
     clusters = _clusters(session, name, cluster)
     refuse_wrong(as_of_ms, clock_of(session.config)())
     memory_tuning.relax()
@@ -238,13 +243,15 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
 @click.argument("file", type=click.Path(allow_dash=True))
 @pass_session
 def update(session: Session, name: str, file: str) -> None:
-    """Post updates of NAME from FILE (- for stdin), JSON lines in any order. Not of pins, which the actions update.
+    """Post updates of NAME from FILE (- for stdin): JSON lines, in any order. The catalog pins takes no updates from
+    files: actions update it.
 
-    A line is {"key": "...", "time_ms": ..., "record": ...}: since that time, by your source's clock, the key has this
-    record, any JSON. "base64": "..." instead of "record" is a record of any bytes, "deleted": true is none. Of a key
-    the latest time counts, so files may be posted again, and in any order.
+    A line is {"key": "...", "time_ms": ..., "record": ...}. It says that from this time on, by the clock of your
+    source, the key has this record, which is any JSON. Instead of "record", give "base64": "..." for a record of any
+    bytes, or "deleted": true if the key has no record any more. Of all updates of a key, the one with the latest time
+    counts. So you may post files again, and in any order.
 
-    Every update is in the queue when this ends; the workers enter them in each cluster.
+    When the command ends, every update is in the queue. The workers then write them into each cluster.
 
     \b
     Examples:
@@ -279,7 +286,7 @@ def _counted(entries: Iterator[tuple[bytes, bytes]], progress: ProgressLine) -> 
 @cluster_option
 @pass_session
 def use(session: Session, name: str, generation: str, cluster: str | None) -> None:
-    """Make GENERATION of NAME current: a newer or an older one. Every process reads it within two seconds.
+    """Use GENERATION of NAME: a newer or an older one. Every process reads it within two seconds.
 
     \b
     Examples:
@@ -297,9 +304,9 @@ def use(session: Session, name: str, generation: str, cluster: str | None) -> No
 @cluster_option
 @pass_session
 def rollback(session: Session, name: str, cluster: str | None) -> None:
-    """Make the generation current that was in use before the current one, with all updates since. Generations that
-    were never in use, or were rolled back, are passed over. Nothing is read again or lost, and the way back is
-    feedctl catalog use.
+    """Use the generation of NAME that was in use before the current one. All updates since then stay in force.
+    Generations that were never in use, or that were rolled back, are skipped. No source is read again, and nothing is
+    lost. To undo the rollback, run feedctl catalog use.
 
     \b
     Examples:
@@ -314,12 +321,13 @@ def rollback(session: Session, name: str, cluster: str | None) -> None:
 
 @catalog.command(short_help="Remove old generations of NAME.")
 @click.argument("name")
-@click.option("--keep", type=click.IntRange(1, 100), help="So many generations.  [default: as feed.toml says]")
+@click.option("--keep", type=click.IntRange(1, 100), help="How many generations to keep.  [default: as feed.toml says]")
 @cluster_option
 @pass_session
 def collect(session: Session, name: str, keep: int | None, cluster: str | None) -> None:
-    """Remove generations of NAME but the latest ones and the latest that were in use, and updates that each of them
-    has. A worker does this by itself; stop it to do it by hand.
+    """Remove old generations of NAME. The latest generations stay, and so do the latest ones that were in use. Updates
+    that all remaining generations already contain are removed, too. A worker does this by itself: stop it before you
+    run this command.
 
     \b
     Examples:
@@ -343,8 +351,8 @@ def collect(session: Session, name: str, keep: int | None, cluster: str | None) 
 @json_option
 @pass_session
 def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
-    """Show the record of KEY in each cluster: a pin's id, or the text of a key. The exit status is 1 if no cluster has
-    one.
+    """Show the record of KEY in each cluster. In the catalog pins, KEY is the id of a pin; in any other, it is the text
+    of a key. The exit status is 1 if no cluster has a record.
 
     \b
     Examples:
@@ -394,16 +402,17 @@ def _shown(key: bytes, record: bytes, *, of_pins: bool) -> str:
 @json_option
 @pass_session
 def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -> None:
-    """Compare the catalog NAME with the follow store, pin by pin, and say how many were compared. Changes nothing; a
-    new build mends what it finds. A pin that was saved or deleted later than the catalog's updates reach is not
-    compared. The exit status is 1 if there is a difference, and 3 if a cluster had nothing to compare.
+    """Compare the catalog NAME with the follow store, pin by pin, and say how many pins were compared. The command
+    changes nothing; a new build repairs the differences. A pin is not compared if it was saved or deleted after the
+    last update that has reached the catalog. The exit status is 1 if there is a difference, and 3 if a cluster had
+    nothing to compare.
 
     \b
     Examples:
       feedctl catalog verify pins
     """
     if name != PINS:
-        raise click.UsageError(f"only {PINS} comes from the follow store")
+        raise click.UsageError(f"only {PINS} is built from the follow store, so only it can be compared")
     count = 0
     nothing: list[str] = []
     with session.follows() as follows:
@@ -431,7 +440,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
 def _compared(comparison: PinComparison, differences: int) -> str:
     later = ""
     if comparison.later:
-        later = f"; {comparison.later:,} not compared, which changed after {when(comparison.known_ms or 0)}"
+        later = f"; {comparison.later:,} not compared, because they changed after {when(comparison.known_ms or 0)}"
     found = plural(differences, "difference") if differences else "no difference"
     return f"{plural(comparison.compared, 'pin')} compared, {found}{later}"
 

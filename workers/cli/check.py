@@ -22,8 +22,8 @@ def check(session: Session, *, as_json: bool) -> None:
     """Check a home before anything is started on it, and name every fault. Writes nothing.
 
     It checks feed.toml and the environment, places, limits, file permissions, disk space, clocks, the stores in files,
-    libraries and the tokens. It asks no servers: feedctl schema check and feedctl topics check do that. The exit status
-    is 2 if there is a fault.
+    libraries and the tokens. It does not ask any server: feedctl schema check and feedctl topics check do that. The
+    exit status is 2 if there is a fault.
 
     \b
     Examples:

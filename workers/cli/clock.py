@@ -12,7 +12,7 @@ from workers.cli.session import Session, json_option, pass_session
 
 @click.group()
 def clock() -> None:
-    """Show or set what a home takes for the time.
+    """Show or set the time that a home goes by.
 
     \b
     Examples:
@@ -21,11 +21,11 @@ def clock() -> None:
     """
 
 
-@clock.command(short_help="Show what the home takes for the time, and what differs.")
+@clock.command(short_help="Show the time that the home goes by, and the clocks that differ.")
 @json_option
 @pass_session
 def show(session: Session, *, as_json: bool) -> None:
-    """Show what the home takes for the time, since when, and the processes and shards that differ.
+    """Show the time that the home goes by, since when it does, and the processes and shards whose clocks differ.
 
     \b
     Examples:
@@ -49,9 +49,12 @@ def show(session: Session, *, as_json: bool) -> None:
         return
     say(f"time      {when(now_ms)} UTC")
     if home is None:
-        say("          of this machine: the stores of the home are on servers, which have clocks of their own")
+        say("          of this machine: the stores of the home are on servers, and those have their own clocks")
     elif anchor is None:
-        say("          of this process: it is behind what the home has stamped, and no other has said since the boot")
+        say(
+            "          of this process: its clock is behind what the home has stamped, and no other process has said"
+            " the time since the boot"
+        )
     else:
         say(f"          as {anchor.program} had it")
     for sentence in clocks_off(own_off_ms, off, ahead):
@@ -62,13 +65,13 @@ def show(session: Session, *, as_json: bool) -> None:
 @json_option
 @pass_session
 def set_(session: Session, *, as_json: bool) -> None:
-    """Make this machine's clock the time of the home. Look at the clock first: date.
+    """Make this machine's clock the time of the home. First check that this clock is right, with the command date.
 
-    Use it after this machine's clock was set by more than limits.clock_offset, and after a clock that was ahead has
-    stamped something. Shards that are ahead are brought back; what was stamped keeps its time, so that later actions
-    still win over earlier ones, and nothing is deleted. The command may be killed and run again.
+    Use it after this machine's clock was changed by more than limits.clock_offset, and after a clock that was ahead has
+    stamped something. If a shard is ahead, it goes by the right time from then on. What was stamped keeps its time, so
+    that later actions still win over earlier ones, and nothing is deleted. If the command is killed, run it again.
 
-    It refuses while a worker holds the home. On servers, stop relays, expanders and writers first.
+    The command refuses to run while a worker holds the home. On servers, stop relays, expanders and writers first.
 
     \b
     Examples:
@@ -80,7 +83,7 @@ def set_(session: Session, *, as_json: bool) -> None:
         emit_json({"shards": {str(shard): ms for shard, ms in done.shards.items()}, "clusters": list(done.clusters)})
         return
     for shard, ms in done.shards.items():
-        say(f"shard {shard} was {ago(ms)} ahead, and continues from now")
+        say(f"shard {shard} was {ago(ms)} ahead; from now on it uses the right time")
     for name in done.clusters:
         note(f"cluster {name}: its watermark is unknown until a worker has run: feedctl work")
     note("the home goes by this machine's clock")

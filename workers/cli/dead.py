@@ -27,8 +27,8 @@ def dead() -> None:
 
 
 @dead.command(name="list")
-@click.option("--limit", type=click.IntRange(1), default=100, help="The most letters.  [default: 100]")
-@click.option("--after", type=click.IntRange(0), default=0, help="Only letters with larger ids.")
+@click.option("--limit", type=click.IntRange(1), default=100, help="How many letters to list at most.  [default: 100]")
+@click.option("--after", type=click.IntRange(0), default=0, help="List only letters with larger ids.")
 @json_option
 @pass_session
 def list_letters(session: Session, limit: int, after: int, *, as_json: bool) -> None:
@@ -82,7 +82,8 @@ def show(session: Session, letter_id: int, *, as_json: bool) -> None:
 def retry(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:
     """Send dead letters to their topics again, unchanged, and drop them.
 
-    Fix the cause first. A message that this program still cannot read stays a dead letter, and the exit status is 1.
+    Fix the cause first. If this program still cannot read a message, the message stays a dead letter, and the exit
+    status is 1.
 
     \b
     Examples:
@@ -110,7 +111,7 @@ def retry(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
 @pass_session
 def drop(session: Session, ids: tuple[int, ...], *, everything: bool) -> None:
-    """Drop dead letters. What they would have written stays missing until a rebuild.
+    """Drop dead letters. The entries that they would have written are missing from feeds until a rebuild.
 
     \b
     Examples:

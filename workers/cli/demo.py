@@ -51,11 +51,11 @@ _MONTH_MS = 30 * 86_400_000
 def demo(session: Session, file: Path | None, users: int, count: int, seed: int, *, serve: bool) -> None:
     """Run the main job on a made-up social graph, or on your actions, and show what it promises.
 
-    A graph goes through the whole pipeline into two replicas. Then: a feed; a board of it whose pins are moved; the
-    same feed after an unfollow that is delivered before the follow; one replica is taken away while the other serves;
-    it returns; every feed is checked.
-    The exit status is 1 if a promise does not hold. The home is a temporary directory that is removed at the end; with
-    --home it is created there, and kept.
+    A graph goes through the whole pipeline into two replicas. Then the demo shows: a feed; a board of that feed, whose
+    pins are moved; the same feed after an unfollow that is delivered before its follow; one replica that is taken away
+    while the other one serves, and that comes back; and a check of every feed. The exit status is 1 if a promise does
+    not hold. The home is a temporary directory, which is removed at the end. With --home, the demo creates the home
+    there and keeps it.
 
     \b
     Examples:

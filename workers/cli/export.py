@@ -17,7 +17,7 @@ _LINES_AT_ONCE = 200
 @click.option("--cluster", metavar="NAME", required=True, help="The name of the cluster.")
 @pass_session
 def export(session: Session, cluster: str) -> None:
-    """Print every feed of a cluster: one JSON line for each user who has one, users ascending.
+    """Print every feed of a cluster: one JSON line for each user who has a feed, by ascending id of the user.
 
     \b
       {"user":1,"entries":[[pin,created_ms],...]}

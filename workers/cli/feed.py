@@ -13,14 +13,17 @@ from workers.cli.session import ID, Session, json_option, pass_session
 
 @click.command()
 @click.argument("user", type=ID)
-@click.option("--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="The most entries.  [default: 25]")
-@click.option("--cursor", help="The cursor of the page before.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_PAGE), default=25, help="How many entries to show at most.  [default: 25]"
+)
+@click.option("--cursor", help="The cursor that the page before has printed.")
 @json_option
 @pass_session
 def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json: bool) -> None:
     """Show a page of the feed of USER, newest first.
 
-    The page comes from the preferred cluster, or from another if that one is away or far behind.
+    The page comes from the preferred cluster. If that cluster does not answer or is far behind, the page comes from
+    another one.
 
     \b
     Examples:

@@ -14,8 +14,8 @@ from workers.cli.session import Session, json_option, pass_session
 def migrate(session: Session, *, dry_run: bool, as_json: bool) -> None:
     """Bring a home of an earlier version up to date: its follow store, its queue, its file permissions.
 
-    It prints each step before it takes it, and may be killed and run again. Earlier versions cannot open the home
-    afterwards. Stop the worker first. It asks no servers: feedctl schema apply does theirs.
+    Stop the worker first. The command prints each step before it does the step. If it is killed, run it again. Earlier
+    versions cannot open the home afterwards. The command changes nothing on servers: feedctl schema apply does that.
 
     \b
     Examples:

@@ -30,9 +30,10 @@ from workers.following.verify import EVERYBODY, UserRange
 def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str | None) -> None:
     """Rebuild the feed of USER, or all feeds, from the follow store.
 
-    If a worker holds the home, it gets the request. Otherwise this command does the work, and the exit status is 1 if a
-    difference is left that only feedctl repair can mend. With --all and --cluster, a cluster that lost its directory
-    or deliveries is created again; stop the worker for that.
+    If a worker holds the home, this command only requests the work, and the worker does it. Otherwise this command does
+    the work itself; the exit status is then 1 if a difference is left that only feedctl repair can repair. With --all
+    and --cluster, the command creates a cluster again that has lost its directory or deliveries: stop the worker before
+    that.
 
     \b
     Examples:

@@ -9,20 +9,22 @@ from workers.cli.output import ProgressLine, emit_json, note, plural, say
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 
 
-@click.command(short_help="Make the follow store agree with itself, after a copy.")
+@click.command(short_help="Make the rows of a restored follow store agree.")
 @click.option("--dry-run", is_flag=True, help="Count what would be written, and write nothing.")
 @json_option
 @pass_session
 def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
     """Make the rows of the follow store agree, after a shard or the whole store was brought back from a copy.
 
-    An edge is kept with its follower and in the index of its followee, a pin by itself and in the indexes of its owner
-    and its board, on different shards. After a copy they differ for good: pins of followees are not delivered, or go to
-    users who do not follow. Of two rows the later one is right. So most of what a shard lost comes back from the
-    others, and what was on its way when the copy was taken is indexed.
+    The follow store keeps the same fact in several rows, on different shards: an edge with its follower and in the
+    index of its followee; a pin by itself and in the indexes of its owner and its board. After a copy was brought back,
+    these rows differ, and stay different: pins of followees are not delivered, or go to users who do not follow. If two
+    rows differ, the later one is right. So most of what one shard lost comes back from the others. What was on its way
+    when the copy was taken is entered into the indexes.
 
-    Rows of actions that a worker has not expanded yet are counted as well; writing them early changes nothing. The
-    command may be killed and run again. The exit status is 1 if --dry-run finds something, or a board has two owners.
+    The command also counts rows of actions that a worker has not expanded yet. Writing these rows early changes
+    nothing. If the command is killed, run it again. The exit status is 1 if --dry-run finds something, or if a board
+    has two owners.
 
     \b
     Examples:

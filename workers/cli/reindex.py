@@ -9,19 +9,19 @@ from workers.cli.output import emit_json, note, plural, say, when
 from workers.cli.session import REFUSED, MisusedError, Session, json_option, pass_session
 
 
-@click.command(short_help="Replace a lost queue, from the follow store.")
+@click.command(short_help="Replace a lost queue, and restore it from the follow store.")
 @json_option
 @pass_session
 def reindex(session: Session, *, as_json: bool) -> None:
-    """Replace a lost queue by a new one, and restore what it held from the follow store.
+    """Replace a lost queue by a new one, and restore its messages from the follow store.
 
-    All actions that the outbox of the follow store keeps (limits.purge_window) are relayed again; those that had landed
-    land once more, which changes nothing. The dead letters were in the queue too: their actions are tried again. A
-    cluster that was behind by more than the outbox keeps is removed: rebuild it afterwards. The command may be killed
-    and run again.
+    The outbox of the follow store keeps actions for limits.purge_window. All of these are relayed again. If an action
+    had landed before, it lands once more, which changes nothing. The dead letters were in the queue too: their actions
+    are tried again. If a cluster lacks actions that the outbox does not keep any more, the cluster is removed: rebuild
+    it afterwards. If the command is killed, run it again.
 
-    If there is a queue, nothing is changed: move a damaged one away first. The exit status is 1 if something cannot be
-    restored.
+    If the home has a queue, the command changes nothing. So if the queue is damaged, move its file away first. The exit
+    status is 1 if something cannot be restored.
 
     \b
     Examples:
@@ -42,10 +42,13 @@ def reindex(session: Session, *, as_json: bool) -> None:
     else:
         say(f"created a new queue; {plural(done.again, 'action')} will be relayed again")
     for name in done.gone:
-        note(f"cluster {name} lacked more than the outbox keeps: feedctl rebuild --all --cluster {name}")
+        note(
+            f"cluster {name} lacks actions that the outbox does not keep any more:"
+            f" feedctl rebuild --all --cluster {name}"
+        )
     if done.unindexed_before_ms is not None:
         before = when(done.unindexed_before_ms)
-        note(f"no cluster was up to date: actions recorded before {before} UTC and not expanded are not restored")
+        note(f"no cluster was up to date: actions recorded before {before} UTC that were not expanded are not restored")
     note("now: feedctl work")
     if done.gone or done.unindexed_before_ms is not None:
         sys.exit(REFUSED)

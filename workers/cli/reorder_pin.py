@@ -29,9 +29,10 @@ def reorder_pin(
 ) -> None:
     """Move PIN to another place of BOARD.
 
-    Name the pin above the new place (--before), the one below it (--after), or both; or --top, or --bottom. If both are
-    named they must be neighbours, otherwise the move is refused, and the answer names up to ten pins between them. All
-    other pins keep their order. The command may be repeated: a pin that is there already stays as it is.
+    Name the pin directly above the new place (--before), the pin directly below it (--after), or both; or give --top or
+    --bottom. If you name both, they must be neighbours. Otherwise the move is refused, and the answer names up to ten
+    pins between them. All other pins keep their order. You may repeat the command: a pin that is already at its place
+    stays there.
 
     \b
     Examples:

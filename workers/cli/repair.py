@@ -57,7 +57,9 @@ Land = Callable[[], None]
 @click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 @users_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="The most entries a second.")
+@click.option(
+    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="How many entries to repair a second at most."
+)
 @click.option(
     "--audit",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -79,11 +81,11 @@ def repair(
 ) -> None:
     """Repair what verify finds, through the same writers, and check again until nothing is left.
 
-    Wrong entries are removed by delete markers, and missing ones refilled. If a delete marker hides the entries of a
-    follow, that follow gets a new time of its follower's clock. A running worker does the writing; without one, this
-    command works until everything has landed. It may be killed at any moment: run it again. The exit status is 1 if
-    something is left, and with --dry-run if there is something to repair, or 3 if there is not and work is waiting, so
-    that there is no answer yet.
+    Delete markers remove the wrong entries, and refills bring the missing ones back. If a delete marker hides the
+    entries of a follow, that follow gets a new time of its follower's clock. If a worker runs, it does the writing.
+    Otherwise this command works until everything has landed. If the command is killed, run it again. The exit status is
+    1 if a difference is left or, with --dry-run, if there is something to repair. With --dry-run it is 3 if nothing is
+    wrong so far but work is waiting, so that there is no answer yet.
 
     \b
     Examples:
@@ -127,7 +129,7 @@ def _dry_run(
     if waits is not None:
         if not total.differences:
             raise TryLaterError(f"nothing is wrong with what has landed; {waits}")
-        note(f"what has not landed was left out; {waits}")
+        note(f"what has not landed was not compared; {waits}")
     note(f"{plural(total.differences, 'difference')}; nothing was done")
     if total.differences:
         sys.exit(REFUSED)

@@ -34,10 +34,10 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
       {"type":"delete_pin","ts":1341100975000,"pin":7}
       {"type":"reorder_pin","ts":1341100976000,"board":8,"pin":7,"before":5,"after":3}
 
-    A reorder names the pin above the new place (before), the one below it (after), or both; or "to": "top" or
-    "bottom". A pin keeps its recorded time; everything else gets the store's clock, in the order of the lines. A bad
-    line is reported with its number on stderr and does not stop the rest; the exit status is then 1. If the command is
-    stopped, it prints the line to continue from.
+    A reorder names the pin above the new place (before), the one below it (after), or both; or "to": "top" or "bottom".
+    A pin keeps its recorded time; everything else gets the store's clock, in the order of the lines. If a line is bad,
+    the command reports its number on stderr, continues with the next line, and ends with the exit status 1. If the
+    command is stopped, it prints the number of the line to continue from.
 
     \b
     Examples:

@@ -17,7 +17,7 @@ from workers.queue.port import GroupBusyError
     required=True,
     type=DURATION,
     metavar="DURATION",
-    help="How far it goes back, such as 10m or 2h.",
+    help="How far the writers go back, such as 10m or 2h.",
 )
 @json_option
 @pass_session
@@ -25,12 +25,12 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
     """Make a cluster's writers read again what was published within the last DURATION.
 
     Use it if a cluster lost writes that it had acknowledged: its zone lost power, or it was restored from a snapshot.
-    Its watermark goes back too, and stays there until the writers have caught up; readers prefer other clusters
-    meanwhile. Writes that were not lost are repeated, which changes nothing.
+    The watermark of the cluster goes back too, and stays there until the writers have caught up. Until then, readers
+    prefer other clusters. Writes that were not lost are repeated, which changes nothing.
 
-    Stop the cluster's writers first. DURATION is the time since the loss, plus how far the cluster was behind then,
-    plus a minute. The most is limits.action_age: rebuild goes further. The steps around it are in
-    docs/runbooks/zone-without-power.md.
+    Stop the cluster's writers first. DURATION is the time since the loss, plus how far the cluster was behind at that
+    moment, plus a minute. It may be at most limits.action_age; if you need more, use feedctl rebuild.
+    docs/runbooks/zone-without-power.md has all steps.
 
     \b
     Examples:

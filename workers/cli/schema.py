@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def schema() -> None:
-    """The tables of the follow store and of the HBase clusters.
+    """Create and check the tables of the follow store and of HBase.
 
     \b
     Examples:
@@ -30,21 +30,23 @@ def schema() -> None:
     """
 
 
-@schema.command("apply", short_help="Bring the follow store's tables up to date, and HBase's.")
-@click.option("--empty", is_flag=True, help="Make what is missing of the follow store, though a cluster has feeds.")
+@schema.command("apply", short_help="Bring the tables of the follow store and of HBase up to date.")
+@click.option("--empty", is_flag=True, help="Create what is missing of the follow store, even if a cluster has feeds.")
 @pass_session
 def schema_apply(session: Session, *, empty: bool) -> None:
-    """Bring the follow store's tables up to date. In HBase, create missing tables, and attach the trim with the cap and
-    the slack of feed.toml.
+    """Bring the tables of the follow store up to date. In HBase, create the missing tables, and attach the trim, with
+    the cap and the slack of feed.toml.
 
-    Running processes of the version before keep working on an updated follow store, but cannot be started again.
+    Processes of the earlier version that are already running continue to work on the updated follow store, but cannot
+    be started again.
 
-    Of existing HBase tables it changes the trim if it differs, and sets attributes that are not set at all. It keeps
-    attributes that are set to another value: schema check names them. HBase reopens the regions of a changed table, a
-    few at a time.
+    In existing HBase tables, the command changes the trim if it differs, and sets attributes that are not set at all.
+    If an attribute is set to another value, the command does not change it: schema check names it. HBase reopens the
+    regions of a changed table, a few at a time.
 
-    If a shard of the follow store is missing and a cluster has feeds, nothing is made: by an empty store every feed
-    would be wrong, and feedctl repair would remove what is in them. Bring the shard back from a copy, or give --empty.
+    If a shard of the follow store is missing and a cluster has feeds, the command creates nothing: measured by an empty
+    store, every feed would be wrong, and feedctl repair would remove all entries. Bring the shard back from a copy, or
+    give --empty.
 
     \b
     Examples:
@@ -55,7 +57,7 @@ def schema_apply(session: Session, *, empty: bool) -> None:
     if missing and not empty and (fed := [each.name for each in session.config.clusters if _has_feeds(session, each)]):
         raise CommandRefusedError(
             f"{', '.join(missing)}: missing from the follow store, and there are feeds of it in {' and '.join(fed)}:"
-            " bring it back from a copy; only if it is to begin again without follows and pins:"
+            " bring it back from a copy; only if you want an empty follow store, without follows and pins:"
             " feedctl schema apply --empty"
         )
     feedstore_wiring.create_follows(session.config)
@@ -68,12 +70,12 @@ def schema_apply(session: Session, *, empty: bool) -> None:
         if applied.created:
             note(f"{name}: created {', '.join(applied.created)}")
         for each in applied.changed:
-            note(f"{name}: changed what schema check calls: {each}")
+            note(f"{name}: corrected this difference: {each}")
         if not applied.created and not applied.changed:
             note(f"{name}: nothing was missing")
 
 
-@schema.command("check", short_help="Name how the tables in HBase differ from their definition.")
+@schema.command("check", short_help="Name every difference of the tables in HBase from their definition.")
 @pass_session
 def schema_check(session: Session) -> None:
     """Name every difference between the tables in HBase and their definition. The exit status is 1 if there is any.

@@ -67,8 +67,8 @@ def serve(session: Session, host: str, port: int) -> None:
     serves, and any number may run.
 
     Without tokens (feed.toml: http.tokens) it listens on this machine's loopback only. SIGTERM and SIGINT end it after
-    the requests that are being answered. The API is described at /openapi.json and in docs/http.md; the site is at /.
-    Requests are traced if feed.toml says where to (traces.endpoint; docs/traces.md).
+    it has answered the requests that it has begun. The API is described at /openapi.json and in docs/http.md; the site
+    is at /. Requests are traced if feed.toml says where spans are sent (traces.endpoint; docs/traces.md).
 
     \b
     Examples:

@@ -22,11 +22,11 @@ _NAME = click.Choice([FEEDS, PROGRESS])
 
 @click.group()
 def table() -> None:
-    """The files and regions of the tables in HBase.
+    """Show, flush and compact the tables in HBase.
 
-    These commands run a Java program. They need java (on the path, or in JAVA_HOME), the class path with HBase's jars
-    and ours (hbase.jars in feed.toml, or FEED_HBASE_JARS), and each cluster's ZooKeeper (zookeeper
-    under [[clusters]]). `feedctl init --stack local` writes both.
+    These commands run a Java program. They need java (on the path, or in JAVA_HOME), the class path with the jars of
+    HBase and of feedstore (hbase.jars in feed.toml, or FEED_HBASE_JARS), and the ZooKeeper of each cluster (zookeeper
+    under [[clusters]]). `feedctl init --stack local` writes the last two into feed.toml.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ _timeout = click.option(
     type=click.IntRange(1, 86_400),
     default=600,
     show_default=True,
-    help="How long the command may take in each cluster. HBase finishes what it has begun.",
+    help="How long the command may take in each cluster. After that, HBase still finishes what it has begun.",
 )
 
 
@@ -58,7 +58,7 @@ def _options(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-_wait = click.option("--wait", is_flag=True, help="Return when it is done, not as soon as it is requested.")
+_wait = click.option("--wait", is_flag=True, help="Wait until the compaction is done.")
 _region = click.option("--region", metavar="ENCODED", help="Only this region, as `table regions` names it.")
 
 
@@ -80,7 +80,8 @@ def flush(session: Session, name: str, region: str | None, **options: Any) -> No
 @_region
 @_wait
 def compact(session: Session, name: str, region: str | None, *, wait: bool, **options: Any) -> None:
-    """Request a compaction of the files that HBase chooses. Rows are trimmed if those are all files of a region.
+    """Request a compaction of the files that HBase chooses. If HBase chooses all files of a region, the rows of the
+    region are trimmed.
 
     \b
     Examples:
@@ -96,7 +97,8 @@ def compact(session: Session, name: str, region: str | None, *, wait: bool, **op
 def major_compact(session: Session, name: str, region: str | None, *, wait: bool, **options: Any) -> None:
     """Request a compaction of all files, which trims every row to cap + slack columns.
 
-    It reads and writes the whole table, and slows readers: do one cluster at a time, when load is low.
+    A compaction of all files reads and writes the whole table, and slows readers down: do one cluster at a time, when
+    the load is low.
 
     \b
     Examples:
@@ -135,7 +137,9 @@ def store_files(session: Session, name: str, region: str | None, **options: Any)
 @table.command(short_help="Show the cells of the row of USER's feed.")
 @_options
 @click.argument("user", type=ID)
-@click.option("--limit", type=click.IntRange(1), default=10_000, show_default=True, help="The most cells to show.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=10_000, show_default=True, help="How many cells to show at most."
+)
 def cells(session: Session, name: str, user: int, *, limit: int, **options: Any) -> None:
     """Show the cells of the row of USER's feed, in memory and files, with delete markers and masked versions.
 
@@ -154,7 +158,7 @@ def cells(session: Session, name: str, user: int, *, limit: int, **options: Any)
 @json_option
 @pass_session
 def move(session: Session, region: str, server: str | None, *, cluster: str, timeout_s: int, as_json: bool) -> None:
-    """Move the region ENCODED to SERVER (host,port,startcode), or to one that HBase chooses.
+    """Move the region ENCODED to SERVER (host,port,startcode), or to a server that HBase chooses.
 
     \b
     Examples:

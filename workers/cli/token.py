@@ -35,21 +35,21 @@ def token() -> None:
     type=click.Choice(SCOPES),
     multiple=True,
     required=True,
-    help="What the token allows. Repeat it for several; no scope includes another.",
+    help="What the token allows. Repeat the option for several scopes; no scope includes another.",
 )
 @click.option(
     "--expires",
     default="365d",
     show_default=True,
     metavar="DURATION",
-    help="How long the token is valid, such as 90d; or never.",
+    help="How long the token is valid, such as 90d, or the word never.",
 )
 @pass_session
 def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) -> None:
     """Create a token, print it to stdout, and store only its hash.
 
-    The hash is saved in the file that feed.toml names (http.tokens). Servers that were started with this file load it
-    within seconds; one that was started without a file must be started again.
+    The hash is saved in the file that feed.toml names (http.tokens). If a server was started with this file, it loads
+    the change within seconds. If a server was started without a file, start it again.
 
     \b
     Examples:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def topics() -> None:
-    """The topics of the queue, if that is Kafka.
+    """Create and check the topics of a queue in Kafka.
 
     \b
     Examples:

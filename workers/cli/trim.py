@@ -14,8 +14,8 @@ from workers.cli.session import Session, json_option, pass_session
 def trim(session: Session, *, as_json: bool) -> None:
     """Trim every feed to cap + slack entries, and drop masked cells and expired delete markers.
 
-    A worker does this regularly (feed.toml: worker.housekeeping); stop it first. HBase trims inside its compactions:
-    for such a cluster, this command only asks HBase to check whether a compaction is due.
+    A worker does this regularly (feed.toml: worker.housekeeping): stop the worker first. HBase trims inside its
+    compactions: for a cluster in HBase, this command only asks HBase to check whether a compaction is due.
 
     \b
     Examples:

@@ -84,7 +84,7 @@ wait_option = click.option(
     metavar="DURATION",
     default="120s",
     show_default=True,
-    help="How long to wait for a running worker, such as 90s or 5m; 0 for not at all.",
+    help="How long to wait for a running worker, such as 90s or 5m; 0: do not wait.",
 )
 
 
@@ -108,10 +108,11 @@ def verify(
 ) -> None:
     """Compare every feed of every cluster with what the follow store says it must hold.
 
-    Each wrong entry is named, with the action or the delete marker that explains it: missing, masked, extra, displaced,
-    differs, or of an unknown user (docs/operating.md). Actions may be recorded meanwhile: an entry is not wrong if an
-    action that may still be on its way explains it. The exit status is 1 if there are wrong entries, and 3 if work is
-    waiting, so that there is no answer yet. Ctrl-C prints the command to continue with.
+    The command names each wrong entry, with the action or the delete marker that explains it. An entry is missing,
+    masked, extra, displaced, differs, or belongs to an unknown user (docs/operating.md). Actions may be recorded while
+    it runs: if an action that is still on its way explains an entry, the entry is not wrong. The exit status is 1 if
+    there are wrong entries. It is 3 if there is no answer yet, because work is waiting. After Ctrl-C, the command
+    prints how to continue.
 
     \b
     Examples:
@@ -218,7 +219,7 @@ def found(
         for name in total.newly_lost():
             note(
                 f"{total.lacking[name]:,} of {total.users:,} users lack entries in cluster {name}: to refill all feeds"
-                f" there without a look at each, end this (Ctrl-C), and: feedctl rebuild --all --cluster {name}"
+                f" there without comparing each, end this (Ctrl-C), and then: feedctl rebuild --all --cluster {name}"
             )
         if progress.due():
             rate = total.entries / max(0.001, progress.elapsed_s())
@@ -324,7 +325,7 @@ def _report(total: Total, left: str | None, *, as_json: bool) -> None:
     if left is not None:
         if not total.differences:
             raise TryLaterError(f"{seen}: nothing is wrong with what has landed; {left}")
-        note(f"what has not landed was left out; {left}")
+        note(f"what has not landed was not compared; {left}")
     if not as_json:
         note(f"{seen}: {differences}")
     if total.differences:

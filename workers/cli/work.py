@@ -42,7 +42,7 @@ metrics_option = click.option(
     "metrics_at",
     metavar="HOST:PORT",
     callback=_address,
-    help="Serve metrics there; feed.toml: metrics.listen.",
+    help="Serve metrics at this address.  [default: metrics.listen of feed.toml]",
 )
 
 
@@ -55,21 +55,22 @@ metrics_option = click.option(
     metavar="DURATION",
     default="60s",
     show_default=True,
-    help="With --until-idle: how long to wait for a cluster that is away, once nothing else is left to do.",
+    help="With --until-idle: how long to wait for a cluster that does not answer, once nothing else is left to do.",
 )
 @metrics_option
 @pass_session
 def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: bool) -> None:
     """Run the queue workers: relay, expander, a writer for each cluster, housekeeping.
 
-    With --until-idle, a cluster that does not answer is waited for as long as --wait says, once nothing else is left to
-    do; then the exit status is 3, and the error names it. What it lacks stays in the queue.
+    With --until-idle, if a cluster does not answer and nothing else is left to do, the command waits for it as long as
+    --wait says. If it still does not answer, the exit status is 3, and the error names the cluster. The messages for it
+    stay in the queue.
 
     A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again.
 
-    With --metrics it serves what it and its writers count, for Prometheus, at /metrics (docs/metrics.md). Port 0 takes
-    one that is free; the log says which. What it works on is traced if feed.toml says where to (traces.endpoint;
-    docs/traces.md).
+    With --metrics, the worker serves its metrics and those of its writers at /metrics, for Prometheus
+    (docs/metrics.md). With port 0 it takes a free port, which the log names. The work is traced if feed.toml says where
+    spans are sent (traces.endpoint; docs/traces.md).
 
     \b
     Examples:
@@ -237,7 +238,7 @@ def stopping() -> Iterator[Stop]:
             signal.signal(number, handler)
 
 
-@click.command(short_help="Run one relay: follow store to queue.")
+@click.command(short_help="Run one relay: from the follow store to the queue.")
 @metrics_option
 @pass_session
 def relay(session: Session, metrics_at: str | None) -> None:
@@ -286,8 +287,8 @@ def expand(session: Session, metrics_at: str | None) -> None:
 def write(session: Session, cluster: str, metrics_at: str | None) -> None:
     """Run one writer of one cluster: from deliveries to cells. Any number may run.
 
-    It refuses to start on tables and topics that would break the rules (feedctl schema check and feedctl topics check
-    name the differences), and waits for a cluster that is away.
+    It does not start if the tables or topics would break the rules: feedctl schema check and feedctl topics check name
+    the differences. If the cluster does not answer, it waits.
 
     \b
     Examples:
@@ -306,7 +307,7 @@ def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: P
     """Runs loops in this process until a signal comes or one ends by itself. Raises WorkerFailedError."""
     if wiring.is_embedded(session.config):
         raise ConfigError(
-            f"{session.home}: its queue or a cluster is a file of this home, which has one worker: feedctl work"
+            f"{session.home}: the queue or a cluster of this home is a file, so the home has one worker: feedctl work"
         )
     memory_tuning.relax()
     memory_tuning.share_heap()

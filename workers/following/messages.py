@@ -46,10 +46,12 @@ Trace = Annotated[str, Meta(max_length=128)]
 class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defaults=True):
     """An action to expand.
 
-    cluster: the only cluster that the deliveries are for, because some came too late there (rule 8); None for all.
-    after_ms: a store time; the deliveries count as read then or later. The sender of the task notes this time, and
-        what was read before it is not sent back again: a clock that was set back must not let new deliveries look old.
-    trace: the context of the trace that it belongs to; None: it is not traced.
+    cluster: set if deliveries came too late in this cluster (rule 8): the new deliveries are for this cluster only.
+        None: they are for all clusters.
+    after_ms: a time of the follow store. The deliveries of this task count as read at this time or later. The writer
+        that sends the task notes this time, and does not send the action back again for a delivery that was read before
+        it. So the new deliveries cannot look old if the clock was set back.
+    trace: the context of the trace that the task belongs to. None: the task is not traced.
     """
 
     action: RecordedAction
@@ -59,7 +61,7 @@ class Task(msgspec.Struct, frozen=True, tag_field="type", tag="task", omit_defau
 
 
 class Range(msgspec.Struct, frozen=True):
-    """Some of the followers of a followee: those with ids larger than `after`, and `until` at most."""
+    """Some of the followers of a followee: those whose ids are larger than `after`, and not larger than `until`."""
 
     followee: Followee
     after: Annotated[int, Meta(ge=0, le=MAX_ID)]
@@ -67,9 +69,11 @@ class Range(msgspec.Struct, frozen=True):
 
 
 class RangeTask(msgspec.Struct, frozen=True, tag_field="v", tag=RANGE_VERSION, omit_defaults=True):
-    """What is left of large fanouts: pins to save or delete for some followers. They share the reads of these.
+    """A part of one or several large fanouts that is left to do: pins to save or delete for one range of followers. The
+    actions share one read of these followers.
 
-    cluster, after_ms: as of a task. traces: of actions that are traced, counted from 0, their contexts.
+    cluster, after_ms: as in a task.
+    traces: for each action that is traced, its number in `actions`, counted from 0, and the context of its trace.
     """
 
     range: Range
@@ -98,7 +102,7 @@ class RangeTask(msgspec.Struct, frozen=True, tag_field="v", tag=RANGE_VERSION, o
 
 
 class Block(msgspec.Struct, frozen=True, array_like=True):
-    """A cross product of cells: each of `pins` (pin, created_ms) in the row of each of `rows` (user, timestamp in
+    """A cross product of cells: each pin of `pins` (pin, created_ms) goes into each row of `rows` (user, timestamp in
     ms).
     """
 
@@ -114,11 +118,11 @@ class Block(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Purge(msgspec.Struct, frozen=True):
-    """Says that a delivery is one part of an unfollow's markers, `part` of 1..`parts`.
+    """Says that a delivery holds a part of the delete markers of an unfollow. The parts are numbered: `part` is a
+    number from 1 to `parts`.
 
-    What follows a purge (the row read and the refill, rules 6 and 9) happens once all parts have landed. `complete`
-    says that the parts list every pin that the followee ever had, so that there is nothing left for the row read to
-    find.
+    The row read and the refill (rules 6 and 9) follow once all parts have landed. If `complete` is true, the parts list
+    every pin that the followee ever had, so that the row read has nothing left to find.
     """
 
     part: Annotated[int, Meta(ge=1)]
@@ -131,8 +135,9 @@ class Purge(msgspec.Struct, frozen=True):
 
 
 class Stray(msgspec.Struct, frozen=True, array_like=True):
-    """Cells that must not be there, by their keys: a row of a cluster, and columns of it. Markers at `ts`, the
-    timestamp of the cells themselves, remove them and nothing that comes later.
+    """Cells that must not be there, by their keys: a row of a cluster, and columns of that row. Delete markers at `ts`,
+    which is the timestamp of the cells themselves, remove the cells, and nothing that is delivered with a later
+    timestamp.
     """
 
     row: Annotated[bytes, Meta(min_length=ROW_BYTES, max_length=ROW_BYTES)]
@@ -143,11 +148,13 @@ class Stray(msgspec.Struct, frozen=True, array_like=True):
 class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", omit_defaults=True):
     """Cells for the writers.
 
-    action: what they come from; it is sent back to the expander if the delivery arrives too late (rule 8).
-    read_ms: the store's time from before the handler's first read; the delivery's age counts from it.
-    cluster: the only cluster that shall apply it; None for all.
-    strays: what a repair removes. It does not come again if the delivery arrives too late: the next repair finds it.
-    trace: as of a task.
+    action: the action that the cells come from. It is sent back to the expander if the delivery arrives too late (rule
+        8).
+    read_ms: the follow store's time before the first read of the handler. The age of the delivery counts from it.
+    cluster: the only cluster that shall apply the delivery. None: all clusters apply it.
+    strays: cells that a repair removes. If the delivery arrives too late, they are not sent again: the next repair
+        finds them.
+    trace: as in a task.
     """
 
     action: RecordedAction
@@ -166,8 +173,8 @@ class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", om
 
 
 class Column(msgspec.Struct, frozen=True, array_like=True):
-    """Whole numbers, at least 0 and less than 2^63. Each is `least` and what its `width` bytes of `more` say, with the
-    lowest byte first. If `width` is 0, all of them are `least`.
+    """A list of whole numbers from 0 to 2^63-1. Each number is the sum of `least` and of the number in its `width`
+    bytes of `more`, the lowest byte first. If `width` is 0, every number is `least`.
     """
 
     least: Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -181,10 +188,10 @@ Count = Annotated[int, Meta(ge=1, le=PACK_CELLS)]
 class ActionColumns(msgspec.Struct, frozen=True, array_like=True):
     """Recorded actions.
 
-    kinds: 1, a follow of a user; 2, a follow of a board; 3, a saved pin; 4, a deleted pin; 5, a refill that was asked
-        for in all clusters; 6, a refill that was asked for in the cluster of the pack.
-    numbers: what a kind says. Of a follow: committed_ms, follower, followee, ts, 0. Of a pin: committed_ms, pin, owner,
-        created_ms, board. Of a refill: committed_ms, user, 0, 0, 0.
+    kinds: the kind of each action. 1: a follow of a user. 2: a follow of a board. 3: a saved pin. 4: a deleted pin. 5:
+        a refill that was requested for all clusters. 6: a refill that was requested for the cluster of the pack.
+    numbers: five numbers for each action. For a follow: committed_ms, follower, followee, ts, 0. For a pin:
+        committed_ms, pin, owner, created_ms, board. For a refill: committed_ms, user, 0, 0, 0.
     """
 
     count: Count
@@ -193,11 +200,11 @@ class ActionColumns(msgspec.Struct, frozen=True, array_like=True):
 
 
 class BlockColumns(msgspec.Struct, frozen=True, array_like=True):
-    """Blocks, as `Block` has them. Blocks of the same rows, or of the same pins, share them.
+    """Blocks, as in `Block`. Blocks that have the same rows, or the same pins, share them.
 
-    actions: which action a block comes from, counted from 0. markers: 1 for delete markers, 0 for cells.
-    first_rows, rows: its rows are so many of the pack's, from one on that is counted from 0. first_pins, pins: the same
-        of its pins.
+    actions: for each block, the number of the action that it comes from, counted from 0. markers: 1 if the block is of
+    delete markers, 0 if it is of cells. first_rows, rows: a block has the rows of the pack from number `first_rows` on,
+    counted from 0; `rows` says how many. first_pins, pins: the same for the pins of the pack.
     """
 
     count: Count
@@ -210,7 +217,7 @@ class BlockColumns(msgspec.Struct, frozen=True, array_like=True):
 
 
 class PairColumns(msgspec.Struct, frozen=True, array_like=True):
-    """Of rows: users and timestamps. Of pins: their ids and creation times."""
+    """Pairs of numbers. For rows: users and timestamps. For pins: their ids and creation times."""
 
     count: Count
     ids: Column
@@ -218,10 +225,11 @@ class PairColumns(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Packed(msgspec.Struct, frozen=True, tag_field="type", tag="pack", omit_defaults=True):
-    """Blocks of cells that many actions come to, column by column: what a `Delivery` for each block would say. Each
-    action is there once. Purges and strays travel as deliveries.
+    """A pack: the blocks of many actions, written column by column. It says the same as a `Delivery` for each block,
+    but has each action only once. Purges and strays are not in packs: they travel as deliveries.
 
-    read_ms, cluster: as of a delivery. traces: of actions that are traced, counted from 0, their contexts.
+    read_ms, cluster: as in a delivery. traces: for each action that is traced, its number, counted from 0, and the
+        context of its trace.
     """
 
     read_ms: Ms
@@ -234,14 +242,14 @@ class Packed(msgspec.Struct, frozen=True, tag_field="type", tag="pack", omit_def
 
 
 class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defaults=True):
-    """Something that committed at `since_ms` was put off; it has landed once everything before `until_ms` has (rule
-    10).
+    """Something that was committed at `since_ms` was put off. It has landed once everything that was committed before
+    `until_ms` has landed (rule 10).
 
-    Until a tick later than `until_ms` has come through, no watermark may pass `since_ms`.
+    No watermark may pass `since_ms` until a tick has come that is later than `until_ms`.
 
-    cluster: the only cluster whose watermark it keeps back; None for all.
-    kind: `fanout` if ranges of followers were put off because a pin has many. Such holds come in a stream, and do not
-        prolong each other.
+    cluster: the only cluster whose watermark the hold keeps back. None: it keeps back those of all clusters.
+    kind: `fanout` if a pin has so many followers that ranges of them were put off. Such holds come one after the other,
+        and do not prolong each other.
     """
 
     since_ms: Ms
@@ -251,13 +259,13 @@ class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defau
 
 
 class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
-    """A delivery that one cluster could not take, out of the way of those that it can.
+    """A parked delivery: one cluster could not take it, and here it is not in the way of others.
 
-    cluster: whose it is; a message that is done in one cluster is not in the other.
-    id: 1. In a message of an earlier version it names the note that this message has in its cluster, together with the
-        commit of its action.
-    due_ms: the store's time before which it is not tried.
-    delivery: as it was; its age keeps counting.
+    cluster: the cluster that could not take it. Another cluster may have applied the same delivery.
+    id: always 1. In a message of an earlier version, the id and the commit time of the action together name the note
+        about this message in the cluster.
+    due_ms: a time of the follow store. The delivery is not tried again before this time.
+    delivery: the delivery, unchanged. Its age still counts from its `read_ms`.
     """
 
     cluster: Annotated[str, Meta(min_length=1)]

@@ -33,7 +33,7 @@ def plan(finding: Finding, now_ms: int) -> str | None:
     if finding.kind in REMOVED:
         return f"a marker of {finding.ts} removes it"
     if finding.kind == "missing":
-        return "a refill of this feed is asked for"
+        return "a refill of this feed is requested"
     if finding.kind == "masked" and finding.ts < now_ms:
         return "the follow that delivers it gets a new time"
     return None
@@ -43,7 +43,7 @@ def left(finding: Finding) -> str:
     """Says why a repair cannot mend a finding, and what can."""
     if finding.kind == "damaged":
         return f"left: with the worker stopped, feedctl rebuild --all --cluster {finding.cluster} creates it again"
-    return f"left: the marker is dated ahead of the store's clock: repair again once it is past {finding.ts} ms"
+    return f"left: the marker is ahead of the store's clock: repair again once that clock is past {finding.ts} ms"
 
 
 class Repairer:

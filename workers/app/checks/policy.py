@@ -74,11 +74,11 @@ def _limits(facts: HomeFacts) -> Iterator[str]:
         found = f"worker.tick: {config.worker.tick_ms} ms"
         yield f"{found}: readers would call every cluster late; at most {TICK_MS_MAX} ms"
     if config.limits.delivery_age_ms < DELIVERY_AGE_MS_MIN:
-        yield f"limits.delivery_age: {config.limits.delivery_age_ms} ms: every backlog is expanded again; 1m or more"
+        yield f"limits.delivery_age: {config.limits.delivery_age_ms} ms: every backlog is expanded again; at least 1m"
     if config.worker.housekeeping_ms > config.limits.purge_window_ms:
         yield "worker.housekeeping: longer than limits.purge_window: what has expired would pile up"
     if config.dead_letter_age_ms < config.limits.action_age_ms:
-        yield "limits.dead_letter_age: shorter than limits.action_age: letters would go before somebody reads them"
+        yield "limits.dead_letter_age: shorter than limits.action_age: letters expire before an operator reads them"
     needed = config.http.connections + OWN_FILES
     if facts.open_files_max is not None and facts.open_files_max < needed:
         yield (
@@ -119,7 +119,7 @@ def _disk(facts: HomeFacts) -> Iterator[str]:
         elif room.free_files is not None and room.free_files < FREE_FILES_MIN:
             yield f"{room.path}: its file system has room for {room.free_files:,} more files: make room"
         if room.kind in _NETWORKED:
-            yield f"{room.path}: on {room.kind}: locks and syncs there do not hold; take a disk of this machine"
+            yield f"{room.path}: on {room.kind}: locks and syncs are not reliable there; use a disk of this machine"
 
 
 def _clock(facts: HomeFacts) -> Iterator[str]:
