@@ -37,7 +37,7 @@ import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, WideColumnStore
+from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, UnavailableError, WideColumnStore
 
 PROGRESS = "progress"
 """The name of the table."""
@@ -537,6 +537,8 @@ class Progress:
         landed: dict[int, int] = {}
         days: list[tuple[bytes, int]] = []
         for kind, number in sorted(noted):
+            if kind > len(_HOLDS):
+                raise UnavailableError("a later version has written the notes of this cluster: update this program")
             if kind:
                 days.append((_HOLDS[kind - 1], number))
             elif number < _LANDED:

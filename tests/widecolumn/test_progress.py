@@ -680,6 +680,14 @@ def test_what_was_parked_leaves_nothing_once_it_has_landed_and_markers_are_old(p
     assert {row[:1] for row in store._rows} == {b"a", b"b", b"t"}
 
 
+def test_rule_10_notes_that_this_version_does_not_know_are_not_passed_over(progress: Progress, store: MemoryStore):
+    advance(progress, 1_000)
+    store.apply([Put([(b"b" + bytes(8), 1)], [struct.pack(">QQ", 4, 20_000)])])
+    for look in progress.watermark, progress.state, lambda: advance(progress, 2_000):
+        with pytest.raises(UnavailableError, match="later version"):
+            look()
+
+
 def test_a_cluster_that_takes_nothing_says_so(progress: Progress, store: MemoryStore):
     progress.refuse_unwritable()
     assert list(store.scan()) == []
