@@ -8,7 +8,8 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from feedstore.app.config import ClusterConfig, Config
 from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of, wall_ms
-from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
+from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
 from feedstore.catalog.pins import AS_PINS, HeldPin
 from feedstore.catalog.port import CatalogReader, CatalogStore

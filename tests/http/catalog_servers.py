@@ -10,7 +10,8 @@ from typing import Any
 
 from http_servers import InProcess, in_process
 
-from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
+from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
 from feedstore.catalog.pins import AS_PINS, key_of, record_of
 from feedstore.catalog.port import CatalogUnavailableError, Update
