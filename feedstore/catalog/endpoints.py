@@ -6,7 +6,7 @@ from msgspec import UnsetType
 
 from feedstore.catalog import wire
 from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, NoGenerationError, TooFarBehindError
-from feedstore.catalog.posting import Posting, refuse_pins
+from feedstore.catalog.posting import Posting, refuse_updated
 from feedstore.catalog.service import CatalogService, Swaps, UnknownCatalogError
 from feedstore.catalog.settings import PINS
 from feedstore.catalog.swaps import SwapRefusedError
@@ -94,7 +94,7 @@ def _get(api: CatalogApi, asked: Asked[Nothing, GetBody]) -> Records:
 def _post(api: CatalogApi, asked: Asked[Nothing, UpdatesBody]) -> PostedUpdates:
     name = asked.words["catalog"]
     api.service.catalog(name)
-    refuse_pins(name)
+    refuse_updated(name)
     updates = asked.body.checked(api.service.clock_ms())
     if api.posting is None:
         raise QueuesUnavailableError("this server is not connected to the queue")

@@ -24,9 +24,7 @@ class Form(Protocol[T]):
         ...
 
     def key(self, field: str, given: str | int) -> tuple[bytes, str]:
-        """A key as a request gives it: its bytes, and its text for the answer. Raises InvalidValueError, which names
-        the field.
-        """
+        """A key as a field of a request gives it: its bytes, and its text for the answer. Raises InvalidValueError."""
         ...
 
     def shown(self, held: T) -> msgspec.Raw | str | None:
