@@ -1,4 +1,4 @@
-"""A section [catalogs.NAME] of the configuration."""
+"""A section [catalogs.NAME] of the configuration, and the kind of catalog that NAME says."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, NamedTuple
