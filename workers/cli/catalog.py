@@ -363,7 +363,7 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
                 raise click.UsageError(f"{key!r}: expected the id of a pin")
             asked = pins.key_of(int(key))
         case "files":
-            asked = key.encode()
+            asked, _ = form_of(name).key("KEY", key)
         case unknown:
             assert_never(unknown)
     there = False
