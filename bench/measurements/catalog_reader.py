@@ -21,7 +21,8 @@ from bench.context import Context
 from bench.redis_server import redis_client
 from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
 from feedstore.app.wiring import wall_ms
-from feedstore.catalog.cache import AS_BYTES, Cache, Lifetimes
+from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.forms import AS_BYTES
 from feedstore.catalog.pins import key_of, record_of, update_of
 from feedstore.catalog.port import Delta, Fetched, Generation
 from feedstore.catalog.reader import Catalog

@@ -62,7 +62,7 @@ def measure(context: Context) -> list[Row]:
             child(ours.feedctl(home, "work"), context.scratch / "catalog-updates-work.log", watched=False),
             catalogs.open_reader(config, "pins", config.clusters[0].name) as store,
             catalogs.open_catalog(config, "pins") as catalog,
-            catalogs_of_workers.listening(config, catalog, partial(open_queue, config, clock), clock),
+            catalogs_of_workers.listening(config, {"pins": catalog}, partial(open_queue, config, clock), clock),
         ):
             _wait_until_all_are_in(store, catalog, pins)
             context.say(f"{NAME}: {len(pins):,} pins are in a generation")

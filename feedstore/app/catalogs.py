@@ -8,14 +8,15 @@ from typing import Any, Final, NamedTuple, assert_never
 
 from feedstore.app.config import ClusterConfig, Config
 from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of, wall_ms
-from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
+from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
 from feedstore.catalog.pins import AS_PINS, HeldPin
 from feedstore.catalog.port import CatalogReader, CatalogStore
 from feedstore.catalog.reader import Catalog
 from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
 from feedstore.catalog.service import CatalogService, ServedCatalog
-from feedstore.catalog.settings import PINS, CatalogSettings
+from feedstore.catalog.settings import PINS, CatalogSettings, kind_of
 from feedstore.catalog.watch import CatalogWatch
 from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.follows.pin_source import FollowStorePins, PinSource
@@ -62,6 +63,17 @@ def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
             return _in_hbase(found, catalog, config.serving.reads_at_once)
         case _:
             assert_never(found.scheme)
+
+
+def form_of(catalog: str) -> Form[Any]:
+    """The form of a catalog."""
+    match kind_of(catalog).source:
+        case "pins":
+            return AS_PINS
+        case "files":
+            return AS_BYTES
+        case unknown:
+            assert_never(unknown)
 
 
 def _in_files(config: Config, cluster: ClusterConfig, catalog: str) -> CatalogPlace:
@@ -134,8 +146,7 @@ def _open_served(config: Config, name: str) -> Iterator[ServedCatalog]:
         lifetimes = Lifetimes(
             ttl_ms=settings.ttl_ms, followed_ttl_ms=max(HOUR_MS, settings.ttl_ms), stale_max_ms=settings.stale_max_ms
         )
-        form: Form[Any] = AS_PINS if name == PINS else AS_BYTES
-        cache = Cache(settings.cache_bytes, lifetimes, random.random, form)
+        cache = Cache(settings.cache_bytes, lifetimes, random.random, form_of(name))
         reads: Reads = InPlace() if in_files(config) else OnThreads(f"catalog-{name}", config.serving.reads_at_once)
         catalog = stack.enter_context(closing(Catalog(replicas, reads, cache, within_s, monotonic_s, clock_ms)))
         watch = CatalogWatch([source.name for source in sources], catalog.rolled_back, clock_ms)

@@ -11,10 +11,11 @@ So one comparison shows if an answer may lack a change that another one has.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from lru import LRU
 
+from feedstore.catalog.forms import Form
 from feedstore.catalog.port import Update
 
 JITTER: Final = 0.10
@@ -89,33 +90,6 @@ class RolledBack(NamedTuple):
 
     number: int = 0
     at_ms: int = 0
-
-
-class Form(Protocol[T]):
-    """Makes the object that the cache keeps of a record: once instead of at each look. The garbage collector must not
-    walk the object.
-    """
-
-    def made(self, key: bytes, record: bytes) -> T:
-        """The object of a record. Raises CatalogUnavailableError if this program cannot read the record."""
-        ...
-
-    def size(self, held: T) -> int:
-        """About how many bytes of memory the object takes."""
-        ...
-
-
-class AsBytes:
-    """Records as they are: a `Form`."""
-
-    def made(self, _key: bytes, record: bytes) -> bytes:
-        return record
-
-    def size(self, held: bytes) -> int:
-        return len(held)
-
-
-AS_BYTES: Final = AsBytes()
 
 
 class CacheEntry(NamedTuple, Generic[T]):

@@ -1,14 +1,12 @@
 """The endpoints of catalogs: one table, from which the routes and the OpenAPI document are made."""
 
-from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-import msgspec
 from msgspec import UnsetType
 
 from feedstore.catalog import wire
 from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, NoGenerationError, TooFarBehindError
-from feedstore.catalog.posting import Posting, refuse_pins
+from feedstore.catalog.posting import Posting, refuse_updated
 from feedstore.catalog.service import CatalogService, Swaps, UnknownCatalogError
 from feedstore.catalog.settings import PINS
 from feedstore.catalog.swaps import SwapRefusedError
@@ -62,8 +60,8 @@ def _catalogs(api: CatalogApi, asked: Asked[Nothing, None]) -> Catalogs:  # noqa
 
 def _get(api: CatalogApi, asked: Asked[Nothing, GetBody]) -> Records:
     name, body = asked.words["catalog"], asked.body
-    api.service.catalog(name)
-    given = body.packed(name)
+    form = api.service.catalog(name).form
+    given = body.packed(form)
     newest_ms = None if isinstance(body.max_behind_ms, UnsetType) else body.max_behind_ms
     try:
         got = api.service.get(name, list(given), asked.deadline_s, newest_ms)
@@ -72,22 +70,21 @@ def _get(api: CatalogApi, asked: Asked[Nothing, GetBody]) -> Records:
     except TooFarBehindError as error:
         detail = f"there is no answer now that is at most {newest_ms} ms behind: try again"
         raise ProblemError(UNAVAILABLE, detail) from error
-    if name != PINS and sum(map(len, got.records.values())) > ANSWER_BYTES_MAX:
+    if sum(map(form.size, got.records.values())) > ANSWER_BYTES_MAX:
         raise ProblemError(
             ANSWER_TOO_LARGE, f"the records have over {ANSWER_BYTES_MAX} bytes: ask for fewer keys at once"
         )
-    read: Callable[[Any], msgspec.Raw | None] = wire.pin_record if name == PINS else wire.json_record
     records: dict[str, Any] = {}
     others: dict[str, str] = {}
     missing = [given[key] for key in got.missing - got.unanswered]
     for key, record in got.records.items():
-        shown = read(record)
-        if shown is not None:
-            records[given[key]] = shown
-        elif name == PINS:
-            missing.append(given[key])
-        else:
-            others[given[key]] = wire.base64_of(record)
+        match form.shown(record):
+            case None:
+                missing.append(given[key])
+            case str() as base64:
+                others[given[key]] = base64
+            case json:
+                records[given[key]] = json
     unanswered, stale = [given[key] for key in got.unanswered], [given[key] for key in got.stale]
     return Records(
         name, records, others, sorted(missing), sorted(unanswered), sorted(stale), got.behind_ms, got.generation
@@ -97,7 +94,7 @@ def _get(api: CatalogApi, asked: Asked[Nothing, GetBody]) -> Records:
 def _post(api: CatalogApi, asked: Asked[Nothing, UpdatesBody]) -> PostedUpdates:
     name = asked.words["catalog"]
     api.service.catalog(name)
-    refuse_pins(name)
+    refuse_updated(name)
     updates = asked.body.checked(api.service.clock_ms())
     if api.posting is None:
         raise QueuesUnavailableError("this server is not connected to the queue")

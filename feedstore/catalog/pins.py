@@ -10,8 +10,10 @@ after the deletion, because a pin may be saved and deleted within the same milli
 import struct
 from typing import Final, Literal
 
+import msgspec
+
 from feedstore.catalog.port import CatalogUnavailableError, Update
-from feedstore.domain import Pin, PinDeleted, PinSaved
+from feedstore.domain import Pin, PinDeleted, PinSaved, id_of
 from feedstore.follows.port import PinState
 
 _KEY: Final = struct.Struct(">Q")
@@ -60,6 +62,16 @@ class AsPins:
 
     def size(self, held: HeldPin) -> int:
         return _PIN_BYTES if held else 0
+
+    def key(self, field: str, given: str | int) -> tuple[bytes, str]:
+        pin = id_of(field, given)
+        return key_of(pin), str(pin)
+
+    def shown(self, held: HeldPin) -> msgspec.Raw | None:
+        if not held:
+            return None
+        line = {"owner": str(held.owner), "board": str(held.board), "created_ms": held.created_ms}
+        return msgspec.Raw(msgspec.json.encode(line))
 
 
 AS_PINS: Final = AsPins()

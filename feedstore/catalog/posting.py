@@ -1,4 +1,4 @@
-"""Posted updates, which every catalog takes but that of pins: the actions update that one.
+"""Posted updates, which every catalog takes that no action updates.
 
 An update is *late* if it is posted more than LATE_MS after its time. In every store it counts like any other. But by
 then, processes may hold answers that claim to have everything up to its time: they are told that these may be wrong,
@@ -13,7 +13,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from feedstore import validation
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, CatalogRefusedError, Update
-from feedstore.catalog.settings import PINS
+from feedstore.catalog.settings import kind_of
 from feedstore.domain import InvalidValueError
 from feedstore.validation import words
 
@@ -105,7 +105,7 @@ def compact(record: msgspec.Raw) -> bytes:
         raise CatalogRefusedError(validation.malformed(error)) from error
 
 
-def refuse_pins(catalog: str) -> None:
-    """Raises CatalogRefusedError if the catalog is that of pins, which the actions update."""
-    if catalog == PINS:
-        raise CatalogRefusedError(f"the catalog {PINS} takes no updates: saved and deleted pins update it")
+def refuse_updated(catalog: str) -> None:
+    """Raises CatalogRefusedError if no updates may be posted to a catalog: something else updates it."""
+    if (others := kind_of(catalog).updated_by) is not None:
+        raise CatalogRefusedError(f"the catalog {catalog} takes no updates: {others} update it")

@@ -87,6 +87,7 @@ class Catalog(Generic[T]):
         clock_ms: Callable[[], int],
     ) -> None:
         self._reads = reads
+        self.form = cache.form
         self._cache = cache
         self._within_s = within_s
         self._clock = clock

@@ -23,7 +23,7 @@ from feedstore.catalog.port import (
     TooFarBehindError,
 )
 from feedstore.catalog.reader import Catalog, Got
-from feedstore.catalog.settings import PINS
+from feedstore.catalog.settings import kind_of
 from feedstore.catalog.swaps import Swap
 from feedstore.catalog.watch import CatalogWatch, Facts
 from feedstore.errors import NeverError, NotNowError
@@ -109,8 +109,7 @@ class CatalogService:
             facts = found.watch.facts().values()
             is_there = isinstance(got.failure, TooFarBehindError)  # the facts of the clusters may be a second old
             if not is_there and all(each is not None and each.current is None for each in facts):
-                command = f"build {name}" if name == PINS else f"load {name} FILE --as-of MS"
-                raise NoGenerationError(f"no generation of the catalog {name} is in use: feedctl catalog {command}")
+                raise NoGenerationError(f"no generation of the catalog {name} is in use: {kind_of(name).fill}")
             raise got.failure
         return got
 

@@ -1,7 +1,7 @@
-"""A section [catalogs.NAME] of the configuration."""
+"""A section [catalogs.NAME] of the configuration, and the kind of catalog that NAME says."""
 
 from collections.abc import Iterable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -9,12 +9,29 @@ from msgspec import Meta
 from feedstore.settings import Bytes, Ms
 
 PINS: Final = "pins"
-"""The name of the catalog that pages show pins from. It is built from the follow store."""
+"""The name of the catalog that pages show pins from."""
+
+
+class CatalogKind(NamedTuple):
+    """What a catalog is made of. source: the follow store's pins, or files. fill: the command that makes a generation
+    of it. updated_by: what updates it; None: updates are posted to it.
+    """
+
+    source: Literal["pins", "files"]
+    fill: str
+    updated_by: str | None
+
+
+def kind_of(catalog: str) -> CatalogKind:
+    """The kind of a catalog: its name says it."""
+    if catalog == PINS:
+        return CatalogKind("pins", f"feedctl catalog build {catalog}", "saved and deleted pins")
+    return CatalogKind("files", f"feedctl catalog load {catalog} FILE --as-of MS", None)
 
 
 def posted(catalogs: Iterable[str]) -> list[str]:
-    """Which of some catalogs have posted updates: all but that of pins, which the actions update."""
-    return [name for name in catalogs if name != PINS]
+    """Which of some catalogs have posted updates."""
+    return [name for name in catalogs if kind_of(name).updated_by is None]
 
 
 class CatalogSettings(

@@ -1,21 +1,17 @@
 """Bodies and answers about catalogs, as they travel."""
 
-from base64 import b64encode
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from feedstore.catalog import pins
-from feedstore.catalog.pins import HeldPin
+from feedstore.catalog.forms import Form
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, Generation, Update
 from feedstore.catalog.posting import UPDATES_MAX, UpdateLine
 from feedstore.catalog.service import CatalogState
-from feedstore.catalog.settings import PINS
 from feedstore.catalog.swaps import Swap
 from feedstore.catalog.watch import Facts
-from feedstore.domain import InvalidValueError, id_of
-from feedstore.http.wire import MAX_EXACT, Count, Id, Ms
+from feedstore.http.wire import MAX_EXACT, Count, Ms
 from feedstore.validation import words
 
 BODY_BYTES_MAX: Final = 65_536
@@ -56,11 +52,11 @@ class GetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     keys: Annotated[list[Given], Meta(min_length=1, max_length=MAX_KEYS)]
     max_behind_ms: Annotated[int, Meta(ge=0, le=MAX_EXACT)] | UnsetType = UNSET
 
-    def packed(self, catalog: str) -> dict[bytes, str]:
-        """The keys in the catalog's form, each with the text that was given for it, in the order given. Raises
+    def packed(self, form: Form[Any]) -> dict[bytes, str]:
+        """The keys as bytes, each with the text that was given for it, in the order given. Raises
         InvalidValueError.
         """
-        return dict(map(_pin_key if catalog == PINS else _text_key, self.keys))
+        return dict(form.key("keys", given) for given in self.keys)
 
 
 class UpdatesBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -162,14 +158,6 @@ class Catalogs(msgspec.Struct, frozen=True):
     now_ms: Ms
 
 
-class PinRecord(msgspec.Struct, frozen=True, gc=False):
-    """A record of the catalog `pins`."""
-
-    owner: Id
-    board: Id
-    created_ms: int
-
-
 class Records(msgspec.Struct, frozen=True):
     """Records by key. records: the records that are JSON; in the catalog `pins` they have the form `{"owner", "board",
     "created_ms"}`. base64: all other records. missing: the keys that have no record, such as those of deleted pins.
@@ -222,26 +210,6 @@ def catalog_line(state: CatalogState, now_ms: int) -> CatalogLine:
     )
 
 
-def json_record(record: bytes) -> msgspec.Raw | None:
-    """A record as JSON; None if it is not JSON."""
-    try:
-        msgspec.json.decode(record)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    return msgspec.Raw(record)
-
-
-def pin_record(pin: HeldPin) -> msgspec.Raw | None:
-    """The record of a pin as JSON; None if the pin was deleted."""
-    if not pin:
-        return None
-    return msgspec.Raw(msgspec.json.encode(PinRecord(str(pin.owner), str(pin.board), pin.created_ms)))
-
-
-def base64_of(record: bytes) -> str:
-    return b64encode(record).decode()
-
-
 def swap_line(cluster: str, swap: Swap) -> SwapLine:
     return SwapLine(cluster, swap.generation, swap.before, swap.generation != swap.before)
 
@@ -259,18 +227,3 @@ def _cluster_line(name: str, facts: Facts | None, now_ms: int) -> ClusterLine:
 
 def _generation_line(each: Generation) -> GenerationLine:
     return GenerationLine(each.id, each.as_of_ms, each.records, each.bytes or None, each.current, each.used)
-
-
-def _pin_key(given: str | int) -> tuple[bytes, str]:
-    pin = id_of("keys", given)
-    return pins.key_of(pin), str(pin)
-
-
-def _text_key(given: str | int) -> tuple[bytes, str]:
-    if not isinstance(given, str):
-        raise InvalidValueError("keys", given, "the text of a key")
-    try:
-        packed = given.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidValueError("keys", given, "text that can be encoded as UTF-8") from error
-    return packed, given

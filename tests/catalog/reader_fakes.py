@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
+from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Generation, Update
 from feedstore.catalog.reader import Catalog
 from feedstore.replicas.attempts import Attempt, InPlace, Reads

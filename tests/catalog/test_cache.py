@@ -14,14 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from feedstore.catalog import cache as module
 from feedstore.catalog.cache import (
-    AS_BYTES,
     ENTRY_BYTES,
     HEARD,
     JITTER,
     Cache,
     CacheAnswer,
     CacheEntry,
-    Form,
     Lifetimes,
     RolledBack,
     StreamState,
@@ -29,6 +27,7 @@ from feedstore.catalog.cache import (
     version_at,
     version_of,
 )
+from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.pins import AS_PINS
 from feedstore.catalog.port import Update
 from feedstore.domain import Pin

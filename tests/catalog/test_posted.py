@@ -4,7 +4,8 @@ import random
 
 import pytest
 
-from feedstore.catalog.cache import AS_BYTES, Cache, Lifetimes
+from feedstore.catalog.cache import Cache, Lifetimes
+from feedstore.catalog.forms import AS_BYTES
 from feedstore.catalog.port import MAX_KEYS, MAX_RECORD_BYTES, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS, LATE_MS
 from feedstore.catalog.reader import Catalog

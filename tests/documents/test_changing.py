@@ -21,9 +21,9 @@ def test_each_named_path_is_there(page: str) -> None:
     assert [each for each in paths(page) if not (ROOT / each).exists()] == []
 
 
-def test_there_are_ten_changes_and_each_names_where() -> None:
+def test_there_are_eleven_changes_and_each_names_where() -> None:
     sections = re.split(r"^## ", CHANGING, flags=re.MULTILINE)[1:]
-    assert [int(section.partition(".")[0]) for section in sections] == list(range(1, 11))
+    assert [int(section.partition(".")[0]) for section in sections] == list(range(1, 12))
     assert [section.splitlines()[0] for section in sections if not paths(section)] == []
 
 
@@ -40,6 +40,18 @@ def test_a_kind_of_action_names_every_file_that_tells_the_kinds_apart() -> None:
         for room in ("feedstore", "workers")
         for path in (ROOT / room).rglob("*.py")
         if re.search(r"^ +case .*\bUnfollow(ed)?\(", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert files
+    assert files <= set(paths(section))
+
+
+def test_a_kind_of_catalog_names_every_file_that_tells_the_kinds_apart() -> None:
+    section = CHANGING.partition("\n## 11.")[2].partition("\n## ")[0]
+    files = {
+        str(path.relative_to(ROOT))
+        for room in ("feedstore", "workers")
+        for path in (ROOT / room).rglob("*.py")
+        if re.search(r"kind_of\(\w+\)\.source", path.read_text(encoding="utf-8"))
     }
     assert files
     assert files <= set(paths(section))

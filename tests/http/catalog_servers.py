@@ -10,9 +10,10 @@ from typing import Any
 
 from http_servers import InProcess, in_process
 
-from feedstore.catalog.cache import AS_BYTES, Cache, Form, Lifetimes
+from feedstore.app.catalogs import form_of
+from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
-from feedstore.catalog.pins import AS_PINS, key_of, record_of
+from feedstore.catalog.pins import key_of, record_of
 from feedstore.catalog.port import CatalogUnavailableError, Update
 from feedstore.catalog.reader import Catalog
 from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
@@ -153,11 +154,10 @@ def shelf(home: Path, text: str = "", lifetimes: Lifetimes | None = None) -> Ite
             sources = [CatalogSource(cluster, fake, OnThreads(cluster, 8)) for cluster, fake in clusters.items()]
             replicas = CatalogReplicas(sources, DEADLINE_S, time.monotonic)
             stack.callback(replicas.close)
-            form: Form[Any] = AS_PINS if name == "pins" else AS_BYTES
             catalog = Catalog(
                 replicas,
                 OnThreads(f"catalog-{name}", 8),
-                Cache(1 << 20, lifetimes, lambda: 0.0, form),
+                Cache(1 << 20, lifetimes, lambda: 0.0, form_of(name)),
                 DEADLINE_S,
                 time.monotonic,
                 lambda: NOW_MS,

@@ -6,9 +6,9 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import structlog
 
@@ -19,7 +19,7 @@ from feedstore.catalog import pins
 from feedstore.catalog.port import CatalogStore, Update
 from feedstore.catalog.posting import LATE_MS
 from feedstore.catalog.reader import Catalog
-from feedstore.catalog.settings import PINS
+from feedstore.catalog.settings import kind_of
 from feedstore.domain import PinDeleted, PinSaved
 from feedstore.errors import NotNowError
 from workers.catalog.listener import Hears, Listener, hears_actions, hears_posted, running
@@ -60,7 +60,7 @@ def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list
         # An updater of a catalog in files owns the delta: a second one would meet its lock.
         store = ports.once((name, cluster), place(config, name, cluster).store)
         found.append(_updater(ports, config, name, cluster, store, stage_of))
-        if name == PINS:
+        if kind_of(name).source != "files":
             rest = Rest(monotonic_s, RetryPolicy(10.0, 600.0))
             found.append(Builder(config, name, cluster, store, rest, random.random))
         found.append(collector(f"catalog-{name}-{cluster}-collector", store, settings.keep, monotonic_s))
@@ -93,41 +93,48 @@ def pin_updates(tasks: Iterable[Task | RangeTask]) -> list[Update]:
 
 @contextmanager
 def listening(
-    config: Config, catalog: Catalog[Any], open_queue: Callable[[], Queue], clock: Callable[[], int]
-) -> Iterator[None]:
-    """Keeps this process's cache of the catalog of pins fresh until the end of the block. clock: the home's clock."""
-    hears: Hears[Task | RangeTask] = hears_actions(catalog, pin_update, clock)
-    silent_s = config.catalogs[PINS].ttl_ms / 1_000
-    with running(Listener(f"catalog-{PINS}-listener", hears, open_queue, ACTIONS, monotonic_s, clock, silent_s)):
-        yield
-
-
-@contextmanager
-def listening_to_posted(
     config: Config, catalogs: Mapping[str, Catalog[Any]], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
-    """Keeps this process's caches of catalogs whose updates are posted fresh until the end of the block. catalogs: by
-    name.
+    """Keeps this process's caches of catalogs fresh until the end of the block. catalogs: by name. clock: the home's
+    clock.
     """
-    silent_s = min(config.catalogs[name].ttl_ms for name in catalogs) / 1_000
-    hears = hears_posted(catalogs, clock)
-    with running(Listener("catalogs-listener", hears, open_queue, UPDATES, monotonic_s, clock, silent_s)):
+    from_files: dict[str, Catalog[Any]] = {}
+
+    def listener(name: str, hears: Hears[Any], topic: Topic[Any], *names: str) -> AbstractContextManager[None]:
+        silent_s = min(config.catalogs[each].ttl_ms for each in names) / 1_000
+        return running(Listener(name, hears, open_queue, topic, monotonic_s, clock, silent_s))
+
+    with ExitStack() as stack:
+        for name, catalog in catalogs.items():
+            match kind_of(name).source:
+                case "pins":
+                    actions = hears_actions(catalog, pin_update, clock)
+                    stack.enter_context(listener(f"catalog-{name}-listener", actions, ACTIONS, name))
+                case "files":
+                    from_files[name] = catalog
+                case unknown:
+                    assert_never(unknown)
+        if from_files:
+            stack.enter_context(listener("catalogs-listener", hears_posted(from_files, clock), UPDATES, *from_files))
         yield
 
 
 def _updater(ports: Ports, config: Config, name: str, cluster: str, store: CatalogStore, stage_of: StageOf) -> Loop:
-    """The stage that enters updates: recorded actions into the catalog of pins, posted updates into any other."""
+    """The stage that enters the updates of a catalog."""
     group = updater_group(name, cluster)
     kept_ms = config.limits.action_age_ms
-    topic: Topic[Any] = ACTIONS if name == PINS else UPDATES
+    topic: Topic[Any]
     encode: Callable[[Any], bytes]
     updater: Updater[Any]
-    if name == PINS:
-        encode, then = encode_action, "it is built again"
-        updater = Updater(store, pin_updates, ports.queue, topic, group, ports.follows.now, kept_ms)
-    else:
-        encode, then = encode_update, "load a batch that is read from now on"
-        updater = PostedUpdater(store, posted_to(name), ports.queue, topic, group, ports.clock, kept_ms)
+    match kind_of(name).source:
+        case "pins":
+            topic, encode, then = ACTIONS, encode_action, "it is built again"
+            updater = Updater(store, pin_updates, ports.queue, topic, group, ports.follows.now, kept_ms)
+        case "files":
+            topic, encode, then = UPDATES, encode_update, "load a batch that is read from now on"
+            updater = PostedUpdater(store, posted_to(name), ports.queue, topic, group, ports.clock, kept_ms)
+        case unknown:
+            assert_never(unknown)
 
     def stage() -> Stage[Any]:
         return stage_of(ports, config, group, topic)(

@@ -9,15 +9,15 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, assert_never
 
 import click
 
-from feedstore.app.catalogs import open_reader, open_store, settings_of
+from feedstore.app.catalogs import form_of, open_reader, open_store, settings_of
 from feedstore.app.wiring import clock_of
 from feedstore.catalog import pins, posting, swaps
 from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailableError, Generation
-from feedstore.catalog.settings import PINS
+from feedstore.catalog.settings import PINS, kind_of
 from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
 from workers.app import memory_tuning, wiring
@@ -134,10 +134,8 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
       feedctl catalog build pins --cluster b
     """
     clusters = _clusters(session, name, cluster)
-    if name != PINS:
-        raise click.UsageError(
-            f"only {PINS} is built from the follow store: feedctl catalog load {name} FILE --as-of MS"
-        )
+    if kind_of(name).source != "pins":
+        raise click.UsageError(f"only {PINS} is built from the follow store: {kind_of(name).fill}")
     memory_tuning.relax()
     outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
@@ -221,8 +219,8 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
       feedctl catalog load ads ads.jsonl --as-of 1732000000000
       feedctl catalog load ads ads.parquet --as-of 1732000000000
     """
-    if name == PINS:
-        raise click.UsageError(f"{PINS} is built from the follow store: feedctl catalog build {PINS}")
+    if kind_of(name).source != "files":
+        raise click.UsageError(f"{name} is built from the follow store: {kind_of(name).fill}")
     clusters = _clusters(session, name, cluster)
     refuse_wrong(as_of_ms, clock_of(session.config)())
     memory_tuning.relax()
@@ -260,7 +258,7 @@ def update(session: Session, name: str, file: str) -> None:
       echo '{"key": "campaign-7", "time_ms": 1732000000500, "deleted": true}' | feedctl catalog update ads -
     """
     settings_of(session.config, name)
-    posting.refuse_pins(name)
+    posting.refuse_updated(name)
     clock_ms = clock_of(session.config)
     progress, posted = ProgressLine("update"), 0
     with closing(wiring.open_queue(session.config, clock_ms)) as queue, click.open_file(file, "rb") as lines:
@@ -359,10 +357,15 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
       feedctl catalog get pins 12345
       feedctl catalog get ads campaign-7 --json
     """
-    of_pins = name == PINS
-    if of_pins and not (key.isascii() and key.isdecimal() and len(key) < 20 and 0 < int(key) <= MAX_ID):
-        raise click.UsageError(f"{key!r}: expected the id of a pin")
-    asked = pins.key_of(int(key)) if of_pins else key.encode()
+    match kind_of(name).source:
+        case "pins":
+            if not (key.isascii() and key.isdecimal() and len(key) < 20 and 0 < int(key) <= MAX_ID):
+                raise click.UsageError(f"{key!r}: expected the id of a pin")
+            asked = pins.key_of(int(key))
+        case "files":
+            asked, _ = form_of(name).key("KEY", key)
+        case unknown:
+            assert_never(unknown)
     there = False
     for each in _clusters(session, name, None):
         try:
@@ -373,7 +376,7 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
             continue
         record = found.records.get(asked)
         there |= record is not None
-        shown = "no record" if record is None else _shown(asked, record, of_pins=of_pins)
+        shown = "no record" if record is None else _shown(form_of(name).made(asked, record))
         if as_json:
             emit_json(
                 {
@@ -389,11 +392,10 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
         sys.exit(REFUSED)
 
 
-def _shown(key: bytes, record: bytes, *, of_pins: bool) -> str:
-    if not of_pins:
-        return record.decode(errors="backslashreplace")
-    pin = pins.live_pin(key, record)
-    return "deleted" if pin is None else f"owner {pin.owner}, board {pin.board}, created {when(pin.created_ms)}"
+def _shown(held: bytes | pins.HeldPin) -> str:
+    if isinstance(held, bytes):
+        return held.decode(errors="backslashreplace")
+    return f"owner {held.owner}, board {held.board}, created {when(held.created_ms)}" if held else "deleted"
 
 
 @catalog.command(short_help="Compare the catalog NAME with the follow store.")
@@ -411,7 +413,7 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
     Examples:
       feedctl catalog verify pins
     """
-    if name != PINS:
+    if kind_of(name).source != "pins":
         raise click.UsageError(f"only {PINS} is built from the follow store, so only it can be compared")
     count = 0
     nothing: list[str] = []

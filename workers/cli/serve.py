@@ -19,7 +19,7 @@ from feedstore.app.config import Config
 from feedstore.app.services import Services, open_services, services_on
 from feedstore.app.tracing import open_tracer
 from feedstore.app.wiring import clock_of
-from feedstore.catalog.settings import PINS, posted
+from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError, MissingExtraError, PortError
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
@@ -254,11 +254,8 @@ def _listen(config: Config, services: Services, stack: ExitStack) -> None:
 
     clock = clock_of(config)
     opener = partial(wiring.open_queue, config, clock)
-    if PINS in config.catalogs:
-        stack.enter_context(catalogs.listening(config, services.catalogs.catalog(PINS), opener, clock))
-    if names := posted(config.catalogs):
-        others = {name: services.catalogs.catalog(name) for name in names}
-        stack.enter_context(catalogs.listening_to_posted(config, others, opener, clock))
+    served = {name: services.catalogs.catalog(name) for name in config.catalogs}
+    stack.enter_context(catalogs.listening(config, served, opener, clock))
 
 
 class _Ended:
