@@ -89,7 +89,7 @@ def test_a_marker_ahead_of_the_clock_is_left_and_said(filled: Cli) -> None:
 
     left = filled("repair", code=1)
 
-    assert f"repair again once it is past {ahead_ms} ms" in left.stdout
+    assert f"repair again once that clock is past {ahead_ms} ms" in left.stdout
     assert "1 difference left" in left.stderr
     assert [each.get("pin") for each in lines(filled("verify", "--json", code=1).stdout)] == [1, None]
 
