@@ -16,7 +16,7 @@ from workers.following.messages import Delivery, Hold, Parked, encode_parked
 from workers.following.packs import Pack
 from workers.following.topics import RETRIES
 from workers.following.writer import Writer
-from workers.queue.port import MAX_MESSAGE_BYTES, Queue, lag_of
+from workers.queue.port import MAX_MESSAGE_BYTES, Queue, lags_of
 
 MAX_PARKED: Final = 200_000
 """Nothing more is parked while this many messages wait for a cluster's retries: they would land minutes after the
@@ -56,9 +56,10 @@ class Parking:
                 Some may be in the topic then, and will land twice.
         """
         due_ms = self._follows.about_now().latest_ms + int(wait_s * 1_000)
+        lags = lags_of(self._queue, RETRIES, self._group)
         # One partition for each call, so that there are few notes however many partitions there are.
-        partition = due_ms % self._queue.partitions(RETRIES)
-        room = MAX_PARKED - lag_of(self._queue, RETRIES, self._group)
+        partition = due_ms % len(lags)
+        room = MAX_PARKED - sum(lags.values())
         if room <= 0:
             return [False] * len(messages)
         self._progress.refuse_unwritable()
