@@ -53,7 +53,7 @@ class Burials(Generic[Body]):
     away: the rests if the dead letters do not answer. most: so many in a row are too many.
 
     waiting: the messages to bury, in order. in_a_row: how many were buried since something was done; the stage sets it
-        back to 0. too_many: whether so many were buried in a row; nothing more is done or buried then.
+        back to 0.
     """
 
     def __init__(
@@ -75,8 +75,12 @@ class Burials(Generic[Body]):
         self._lots, self._calls, self._away, self._tally = lots, calls, away, tally
         self.waiting: deque[Corpse[Body]] = deque()
         self.in_a_row = 0
-        self.too_many = False
         self._log = structlog.get_logger().bind(stage=group)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether too many were buried in a row: nothing more is done or buried then."""
+        return self.in_a_row >= self._most
 
     def bury_some(self, in_time: Callable[[], bool], worked: int) -> bool:
         """Buries messages as long as there is time, one in any case; False if none was tried. worked: how much other
@@ -124,5 +128,4 @@ class Burials(Generic[Body]):
         )
         # Decodable messages lie between this dead letter and the one before: if any is done, the count starts again.
         self.in_a_row = 1 if corpse.after_good and item.lot.progressed else self.in_a_row + 1
-        self.too_many = self.in_a_row >= self._most
         return True
