@@ -263,5 +263,10 @@ def ago(ms: int) -> str:
     return f"{seconds:.1f} s"
 
 
+def counted(count: int | None) -> str:
+    """A count, with separators; "unknown" if it is None."""
+    return "unknown" if count is None else f"{count:,}"
+
+
 def plural(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"

@@ -11,7 +11,7 @@ from feedstore.follows.port import RecordCounts
 from workers.app import home, wiring
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
 from workers.cli.looks import NoAnswer
-from workers.cli.output import ago, emit_json, plural, say, when
+from workers.cli.output import ago, counted, emit_json, plural, say, when
 from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
 
 READ_S: Final = 0.25
@@ -82,7 +82,7 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
         say(f"home      {session.home}")
         say(f"worker    {workers(found)}")
         say(f"follows   {recorded(counts)}")
-        waiting = ", ".join(f"{name} {'unknown' if lag is None else f'{lag:,}'}" for name, lag in found.groups.items())
+        waiting = ", ".join(f"{name} {counted(lag)}" for name, lag in found.groups.items())
         say(f"to do     {'nothing' if found.quiet else waiting}")
         for name, state in found.clusters.items():
             say(f"cluster   {name}: {described(state)}")

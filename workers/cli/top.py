@@ -15,7 +15,7 @@ from feedstore.errors import NotNowError
 from workers.app import wiring
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
 from workers.cli.looks import Looks
-from workers.cli.output import Heartbeat, ago, draw, is_screen, say
+from workers.cli.output import Heartbeat, ago, counted, draw, is_screen, say
 from workers.cli.session import DURATION, REFUSED, Session, pass_session
 from workers.cli.status import workers
 from workers.following.ports import Ports
@@ -129,17 +129,17 @@ def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str
     yield f"{'group':<24}{'to do':>14}{'a second':>12}"
     rates = {} if before is None else _rates(before, seen)
     for group, left in found.groups.items():
-        yield f"{group:<24}{_left(left):>14}{_number(rates.get(group)):>12}"
+        yield f"{group:<24}{counted(left):>14}{_number(rates.get(group)):>12}"
     if found.waits_ms is not None:
         yield f"the oldest action that is not relayed: {ago(max(0, found.waits_ms))}"
     yield ""
     yield f"{'cluster':<16}{'behind':>12}  {'waits for':<12}{'put off':>9}{'refills':>9}{'fanouts':>9}{'parked':>9}"
     for name, state in found.clusters.items():
         yield f"{name:<16}{_behind(state):>12}  {state.kept_back_by or '-':<12}" + "".join(
-            f"{_left(state.holds.get(kind)):>9}" for kind in ("put_off", "refill", "fanout", "parked")
+            f"{counted(state.holds.get(kind)):>9}" for kind in ("put_off", "refill", "fanout", "parked")
         )
     yield ""
-    yield f"dead letters    {_left(found.dead)}"
+    yield f"dead letters    {counted(found.dead)}"
     for disk in found.disks or ():
         share = disk.free_bytes / disk.capacity_bytes if disk.capacity_bytes else 0.0
         yield f"disk            {disk.free_bytes / (1 << 30):,.1f} GiB free ({share:.0%}): {disk.store}"
@@ -156,10 +156,6 @@ def _rates(before: LastLook, seen: LastLook) -> Mapping[str, float]:
         for group, now in seen.condition.done.items()
         if group in done and now >= done[group]
     }
-
-
-def _left(count: int | None) -> str:
-    return "unknown" if count is None else f"{count:,}"
 
 
 def _number(rate: float | None) -> str:
