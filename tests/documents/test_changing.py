@@ -33,25 +33,18 @@ def test_a_kind_of_action_is_a_change_in_twelve_places_at_most() -> None:
     assert len(code - {"workers/following/fanout.py"}) + 1 <= 12
 
 
-def test_a_kind_of_action_names_every_file_that_tells_the_kinds_apart() -> None:
-    section = CHANGING.partition("\n## 1.")[2].partition("\n## ")[0]
+@pytest.mark.parametrize(
+    ("number", "tells_apart"),
+    [(1, r"^ +case .*\bUnfollow(ed)?\("), (11, r"kind_of\(\w+\)\.source")],
+    ids=["a kind of action", "a kind of catalog"],
+)
+def test_the_page_names_every_file_that_tells_the_kinds_apart(number: int, tells_apart: str) -> None:
+    section = CHANGING.partition(f"\n## {number}.")[2].partition("\n## ")[0]
     files = {
         str(path.relative_to(ROOT))
         for room in ("feedstore", "workers")
         for path in (ROOT / room).rglob("*.py")
-        if re.search(r"^ +case .*\bUnfollow(ed)?\(", path.read_text(encoding="utf-8"), re.MULTILINE)
-    }
-    assert files
-    assert files <= set(paths(section))
-
-
-def test_a_kind_of_catalog_names_every_file_that_tells_the_kinds_apart() -> None:
-    section = CHANGING.partition("\n## 11.")[2].partition("\n## ")[0]
-    files = {
-        str(path.relative_to(ROOT))
-        for room in ("feedstore", "workers")
-        for path in (ROOT / room).rglob("*.py")
-        if re.search(r"kind_of\(\w+\)\.source", path.read_text(encoding="utf-8"))
+        if re.search(tells_apart, path.read_text(encoding="utf-8"), re.MULTILINE)
     }
     assert files
     assert files <= set(paths(section))
