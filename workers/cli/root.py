@@ -2,7 +2,9 @@
 
 import difflib
 import errno
+import faulthandler
 import os
+import signal
 import sys
 from functools import cache
 from importlib import import_module
@@ -39,6 +41,8 @@ _EXPECTED = tuple(_FAILED)
 _WORKERS = ("work", "relay", "expand", "write", "serve")
 _FORKING = ("rebuild", "repair")
 """Commands that fork before there are threads, and begin their `heartbeat` only afterwards."""
+_STDERR: Final = 2
+"""A handler of faulthandler writes to a descriptor, because the interpreter may hang; `sys.stderr` may have none."""
 SECTIONS: Final = {
     "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
     "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
@@ -60,6 +64,8 @@ class _Feedctl(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         output.fill_streams()
+        if not faulthandler.is_enabled():  # a crash in native code says at which line each thread was
+            faulthandler.enable(_STDERR)
         try:
             try:
                 with home_files.private():
@@ -216,5 +222,7 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
     ctx.obj = Session(home, level, is_named=is_named)
     _name_home(home, is_named=is_named)
     logs.configure(level, ProgressLine.clear)
+    if ctx.invoked_subcommand in _WORKERS:
+        faulthandler.register(signal.SIGQUIT, _STDERR)  # the same on request, as a JVM does; it continues
     if ctx.invoked_subcommand is not None and ctx.invoked_subcommand not in (*_WORKERS, *_FORKING):
         ctx.with_resource(Heartbeat(ctx.invoked_subcommand))
