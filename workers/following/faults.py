@@ -1,6 +1,5 @@
 """Finds the fault of a cluster, and says in one sentence what mends it."""
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -16,7 +15,6 @@ from workers.queue.port import Queue, lost_of
 
 ANSWER_S: Final = 2.0
 """How long a part of a cluster may take to answer. The first part that takes longer ends the look."""
-_ROWS_AT_ONCE: Final = 256
 
 
 class PartAwayError(UnavailableError):
@@ -89,6 +87,7 @@ def _refuse_away(replica: Replica, clock: Callable[[], float]) -> None:
 
 def read_through(store: WideColumnStore, in_time: Callable[[], bool]) -> None:
     """Reads rows from the first one while `in_time` is true. Raises DamagedError, UnavailableError."""
-    rows = store.scan()
-    while in_time() and next(itertools.islice(rows, _ROWS_AT_ONCE - 1, None), None) is not None:
+    # With a beginning, because a scan of everything asks for more cells at once than a busy cluster reads in the time.
+    rows = store.scan(b"\0")
+    while in_time() and next(rows, None) is not None:
         pass
