@@ -28,8 +28,8 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
     The watermark of the cluster goes back too, and stays there until the writers have caught up. Until then, readers
     prefer other clusters. Writes that were not lost are repeated, which changes nothing.
 
-    Stop the cluster's writers first. DURATION is the time since the loss, plus how far the cluster was behind at most in
-    the minutes before it, plus a minute. It may be at most limits.action_age; if you need more, use feedctl rebuild.
+    Stop the cluster's writers first. DURATION is the time since the loss, plus how far the cluster was behind at most
+    in the minutes before it, plus a minute. It may be at most limits.action_age; if you need more, use feedctl rebuild.
     docs/runbooks/zone-without-power.md has all steps.
 
     \b
