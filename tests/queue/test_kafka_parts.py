@@ -195,6 +195,12 @@ def test_errors_become_the_ports_own(raised: Exception, expected: type[QueueErro
     assert found.value is raised or "here" in str(found.value)
 
 
+def test_an_error_without_a_text_is_its_name() -> None:
+    with pytest.raises(QueueUnavailableError) as found, translated("here"):
+        raise kafka_errors.KafkaTimeoutError(None)
+    assert str(found.value) == "here: KafkaTimeoutError"
+
+
 def test_mistakes_of_ours_are_not_hidden() -> None:
     with pytest.raises(KeyError), translated("here"):
         raise KeyError

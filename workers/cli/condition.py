@@ -161,7 +161,8 @@ def look(
         members=queue.members,
         done=queue.done,
         waits_ms=None if oldest_ms is None else ports.clock() - oldest_ms,
-        dead=known("dead_letters", "the dead letters do", at_letters),
+        # They are in the queue. If it is away, one sentence says so.
+        dead=None if asked is None else known("dead_letters", "the dead letters do", at_letters),
         clusters={
             each.name: _cluster(each.name, state.found(), faults.found(), ports.clock())
             for each, state, faults in zip(replicas, at_clusters, at_faults, strict=True)

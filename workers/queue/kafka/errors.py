@@ -51,7 +51,7 @@ def translated(place: str) -> Iterator[None]:
 
 
 def describe(error: Exception) -> str:
-    """An error in one line. Errors of kafka-python often have a name and nothing else."""
-    text = " ".join(str(error).split())
+    """An error in one line. Errors of kafka-python often have a name and nothing else, or the text `None`."""
+    text = " ".join(str(error).split()).removesuffix(": None")
     name = type(error).__name__
     return text if name in text else f"{name}: {text}" if text else name
