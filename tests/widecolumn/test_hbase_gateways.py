@@ -169,6 +169,12 @@ def test_an_interrupt_passes_and_discards_the_connection(world: World):
             "feed:feeds; is this table missing, disabled, or still being made?",
             False,
         ),
+        (
+            thrift2.translate,
+            structs.TIOError("progress", False),
+            "progress; is this table missing, disabled, or still being made?",
+            False,
+        ),
         (thrift2.translate, structs.TIOError("x" * 1_000, None), "x" * 297 + "...", True),
         (thrift2.translate, TApplicationException(1), "Unknown method; is it a Thrift2 gateway", True),
         (thrift1.translate, HBaseIOError(b"lost"), "lost", True),

@@ -15,7 +15,7 @@ from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 structs: Any = thriftpy2.load(str(Path(__file__).parent / "thrift2.thrift"), "feedstore_hbase_thrift2_thrift")
 
 
-_TABLE: Final = re.compile(r"[\w.-]+:[\w.-]+")
+_TABLE: Final = re.compile(r"(?:[\w.-]+:)?[\w.-]+")
 
 
 class _Writes(TClient):
