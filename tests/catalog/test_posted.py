@@ -22,7 +22,7 @@ from workers.catalog.topics import UPDATES
 from workers.catalog.updater import CLOCKS_APART_MS, PostedUpdater, posted_to, updater_group
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MalformedError, Queue, QueueUnavailableError
+from workers.queue.port import MalformedError, Queue, QueueUnavailableError, reset
 
 START = 1_700_000_000_000
 KEPT = 3_600_000
@@ -225,7 +225,7 @@ def test_a_new_delta_on_an_old_topic_lacks_what_has_expired(bench: Bench):
     bench.tick()
     bench.now_ms += 2 * KEPT
     bench.queue.expire(KEPT, {})
-    bench.queue.reset(UPDATES, GROUP)
+    reset(bench.queue, UPDATES, GROUP)
     bench.tick()
     bench.work()
     floor_ms = bench.store.delta().floor_ms

@@ -120,12 +120,11 @@ class TestedQueue:
         self.close = self.queue.close
         self.members = self.queue.members
         self.partitions = self.queue.partitions
-        self.rewind = self.queue.rewind
+        self.since = self.queue.since
         self.positions = self.queue.positions
         self.earliest = self.queue.earliest
         self.ends = self.queue.ends
-        self.go_back = self.queue.go_back
-        self.reset = self.queue.reset
+        self.move = self.queue.move
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         if self._calls.unnoted_ms != self._clock.now_ms:

@@ -30,6 +30,7 @@ from workers.queue.port import (
     Topic,
     lag_of,
     lost_of,
+    reset,
     single,
 )
 
@@ -317,9 +318,9 @@ def test_a_lost_position_is_said_while_the_member_lives_and_after(cluster: Clust
     with pytest.raises(PositionLostError):
         member.poll(1, 0)
     with pytest.raises(GroupBusyError):
-        kafka_queue.reset(DELIVERIES, "a")
+        reset(kafka_queue, DELIVERIES, "a")
     member.close()
-    assert kafka_queue.reset(DELIVERIES, "a") == 7
+    assert reset(kafka_queue, DELIVERIES, "a") == 7
     member = kafka_queue.consumer(DELIVERIES, "a")
     read(member, 33)
     member.close()

@@ -15,7 +15,7 @@ from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import KnownPartitions, Tick
-from workers.queue.port import GroupBusyError, Queue, Topic, lost_of
+from workers.queue.port import GroupBusyError, Queue, Topic, lost_of, reset, rewind
 
 _log = structlog.get_logger()
 
@@ -70,9 +70,9 @@ class Updater(Generic[Body]):
         # If the group has another member, that one has already done both.
         with suppress(GroupBusyError):
             if lost:
-                self._queue.reset(self._topic, self._group)
+                reset(self._queue, self._topic, self._group)
             if self._goes_back(known_ms):
-                again = self._queue.rewind(self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
+                again = rewind(self._queue, self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
                 _log.info("catalog.begins", group=self._group, messages_again=again)
 
     def enter(self, bodies: Iterable[Body]) -> None:

@@ -113,30 +113,15 @@ _REGISTER = """
 
 _POSITIONS_IN = "SELECT consumer_group, next_offset FROM positions WHERE partition_id = ?"
 
-_LOST = """
-    SELECT sum(p.earliest_offset - g.next_offset)
-    FROM partitions AS p JOIN positions AS g ON g.partition_id = p.id
-    WHERE g.consumer_group = ? AND p.topic = ? AND g.next_offset < p.earliest_offset"""
-
-_RESET = """
-    UPDATE positions SET next_offset = p.earliest_offset FROM partitions AS p
-    WHERE consumer_group = ? AND p.topic = ? AND p.id = partition_id AND positions.next_offset < p.earliest_offset"""
-
-# The partitions where a position is past the first batch that was published at or after a time: the position, and that
-# batch's first offset. If the clock went back between two batches, the earlier one counts.
-_REWOUND = """
-    SELECT * FROM (
-        SELECT p.id, g.next_offset AS position, (
-            SELECT min(base_offset) FROM batches WHERE partition_id = p.id AND published_ms >= ?
-        ) AS first
-        FROM partitions AS p JOIN positions AS g ON g.partition_id = p.id
-        WHERE g.consumer_group = ? AND p.topic = ?)
-    WHERE first < position"""
+# If the clock went back between two batches, the earlier one counts.
+_SINCE = """
+    SELECT partition, (SELECT min(base_offset) FROM batches WHERE partition_id = p.id AND published_ms >= ?)
+    FROM partitions AS p WHERE topic = ?"""
 
 _ENDS = "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition"
 
 _POSITIONS = """
-    SELECT p.partition, p.id, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
+    SELECT p.partition, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
     WHERE g.consumer_group = ? AND p.topic = ? ORDER BY p.partition"""
 
 _MOVE = "UPDATE positions SET next_offset = ? WHERE consumer_group = ? AND partition_id = ?"
@@ -309,26 +294,11 @@ class EmbeddedQueue:
             connection = self._file.connect()
         return EmbeddedTail(self._shared, name, "a tail", self._ids[name], positions, connection)
 
-    def reset(self, topic: Topic[object], group: str) -> int:
-        self._shared.refuse_live(topic.name, group)
-        with self._file.write(synced=True) as writer:
-            (lost,) = writer.execute(_LOST, (group, topic.name)).fetchone()
-            writer.execute(_RESET, (group, topic.name))
-        return lost or 0
-
-    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
-        self._shared.refuse_live(topic.name, group)
-        with self._file.write(synced=True) as writer:
-            found = writer.execute(_REWOUND, (to_ms, group, topic.name)).fetchall()
-            writer.executemany(_MOVE, [(first, group, identity) for identity, _, first in found])
-        return sum(position - first for _, position, first in found)
-
     def members(self, topic: Topic[object], group: str) -> int | None:  # noqa: ARG002 - the port's
         return None  # the home has one worker, and its lock says whether it runs
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
-        found = self._file.rows(_POSITIONS, (group, topic.name))
-        return {partition: position for partition, _, position in found}
+        return dict(self._file.rows(_POSITIONS, (group, topic.name)))
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
         return {partition: earliest for partition, (earliest, _) in enumerate(self._file.rows(_ENDS, (topic.name,)))}
@@ -336,18 +306,17 @@ class EmbeddedQueue:
     def ends(self, topic: Topic[object]) -> dict[int, int]:
         return {partition: end for partition, (_, end) in enumerate(self._file.rows(_ENDS, (topic.name,)))}
 
-    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
+        found = self._file.rows(_SINCE, (from_ms, topic.name))
+        return {partition: first for partition, first in found if first is not None}
+
+    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
+        ids = self._ids[topic.name]
         for partition in positions:
-            check_partition(topic.name, partition, len(self._ids[topic.name]))
+            check_partition(topic.name, partition, len(ids))
         self._shared.refuse_live(topic.name, group)
         with self._file.write(synced=True) as writer:
-            found = [
-                (identity, position, to)
-                for partition, identity, position in writer.execute(_POSITIONS, (group, topic.name)).fetchall()
-                if (to := positions.get(partition, position)) < position
-            ]
-            writer.executemany(_MOVE, [(to, group, identity) for identity, _, to in found])
-        return sum(position - to for _, position, to in found)
+            writer.executemany(_MOVE, [(to, group, ids[partition]) for partition, to in positions.items()])
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         dropped = 0

@@ -125,37 +125,6 @@ class KafkaQueue:
         with self._calling(topic):
             return KafkaTail(self._address, topic.name, self.partitions(topic), lambda: self._closed)
 
-    def reset(self, topic: Topic[object], group: str) -> int:
-        """The port's; refused while the group has any live member."""
-        with self._calling(topic):
-            self._refuse_live(topic, group)
-            passed = 0
-            positions = {}
-            for place, (position, earliest, end) in self._where_lost(topic, group).items():
-                positions[place] = OffsetAndMetadata(earliest)
-                passed += _passed_over(position, earliest, end)
-            if positions and not self._alter(topic, group, positions):
-                raise self._busy(topic, group)
-        return passed
-
-    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
-        """The port's; refused while the group has any live member."""
-        with self._calling(topic):
-            self._refuse_live(topic, group)
-            positions = {place: there for place, there in self._committed(topic, group).items() if there is not None}
-            at = dict.fromkeys(positions, OffsetTimestamp(to_ms))
-            found = _patiently(lambda: self._admin.list_partition_offsets(at)) if at else {}
-            # If no message of a partition is that young, there is no such offset.
-            back = {
-                place: found[place].offset
-                for place, position in positions.items()
-                if 0 <= found[place].offset < position
-            }
-            moved = {place: OffsetAndMetadata(offset) for place, offset in back.items()}
-            if moved and not self._alter(topic, group, moved):
-                raise self._busy(topic, group)
-        return sum(positions[place] - offset for place, offset in back.items())
-
     def members(self, topic: Topic[object], group: str) -> int | None:
         with self._calling(topic):
             return self._members(topic, group)
@@ -173,23 +142,24 @@ class KafkaQueue:
         with self._calling(topic):
             return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.LATEST).items()}
 
-    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
+        with self._calling(topic):
+            found = self._offsets(topic, OffsetTimestamp(from_ms))
+        # If no message of a partition is that young, there is no such offset.
+        return {place.partition: offset for place, offset in found.items() if offset >= 0}
+
+    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """The port's; refused while the group has any live member."""
         with self._calling(topic):
             count = self.partitions(topic)
             for partition in positions:
                 check_partition(topic.name, partition, count)
-            self._refuse_live(topic, group)
-            committed = self._committed(topic, group)
-            back = {
-                place: (position, to)
-                for place, position in committed.items()
-                if position is not None and (to := positions.get(place.partition, position)) < position
-            }
-            moved = {place: OffsetAndMetadata(to) for place, (_, to) in back.items()}
-            if moved and not self._alter(topic, group, moved):
+            if self._members(topic, group):
                 raise self._busy(topic, group)
-        return sum(position - to for position, to in back.values())
+            name = self._address.named(topic.name)
+            moved = {TopicPartition(name, partition): to for partition, to in positions.items()}
+            if moved:
+                self._alter(topic, group, moved)
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:  # noqa: ARG002 - the port's
         """Does nothing: the brokers drop messages that are past the topic's retention."""
@@ -284,7 +254,7 @@ class KafkaQueue:
         name = self._address.named(topic.name)
         return [TopicPartition(name, partition) for partition in range(self.partitions(topic))]
 
-    def _offsets(self, topic: Topic[object], which: OffsetSpec) -> dict[TopicPartition, int]:
+    def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[TopicPartition, int]:
         places = dict.fromkeys(self._places(topic), which)
         found = _patiently(lambda: self._admin.list_partition_offsets(places))
         return {place: at.offset for place, at in found.items()}
@@ -296,19 +266,6 @@ class KafkaQueue:
         found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
         return {place: found[place].offset if place in found and found[place].offset >= 0 else None for place in places}
 
-    def _where_lost(self, topic: Topic[object], group: str) -> dict[TopicPartition, tuple[int, int, int]]:
-        """The position, earliest offset and end of each partition in which there is no message at the position any
-        more.
-        """
-        positions = self._committed(topic, group)
-        earliest = self._offsets(topic, OffsetSpec.EARLIEST)
-        ends = self._offsets(topic, OffsetSpec.LATEST)
-        return {
-            place: (position, earliest[place], ends[place])
-            for place, position in positions.items()
-            if position is not None and not earliest[place] <= position <= ends[place]
-        }
-
     def _register(self, topic: Topic[object], group: str) -> None:
         """Stores the earliest position in partitions where the group has none, so that the group notices if retention
         drops messages before it reads them. Live members of the group do this themselves when they are given a
@@ -317,26 +274,23 @@ class KafkaQueue:
         new = [place for place, position in self._committed(topic, group).items() if position is None]
         if new:
             earliest = self._offsets(topic, OffsetSpec.EARLIEST)
-            self._alter(topic, group, {place: OffsetAndMetadata(earliest[place]) for place in new})
+            with contextlib.suppress(GroupBusyError):
+                self._alter(topic, group, {place: earliest[place] for place in new})
 
-    def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Stores positions of a group that has no live member; False if it has one."""
+    def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, int]) -> None:
+        """Stores positions of a group. Raises GroupBusyError if it has a live member."""
         named = self._address.group(topic.name, group)
 
-        def alter() -> bool:
-            results = self._admin.alter_group_offsets(named, dict(positions))
+        def alter() -> None:
+            offsets = {place: OffsetAndMetadata(position) for place, position in positions.items()}
+            results = self._admin.alter_group_offsets(named, offsets)
             errors = {error for error in results.values() if error is not NoError}
             if errors & set(_LIVE):
-                return False
+                raise self._busy(topic, group)
             for error in errors:
                 raise error
-            return True
 
-        return self._of_group(alter)
-
-    def _refuse_live(self, topic: Topic[object], group: str) -> None:
-        if self._members(topic, group):
-            raise self._busy(topic, group)
+        self._of_group(alter)
 
     def _members(self, topic: Topic[object], group: str) -> int:
         named = self._address.group(topic.name, group)
@@ -430,8 +384,3 @@ def _patiently(call: Callable[[], T]) -> T:
             if time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_S)
-
-
-def _passed_over(position: int, earliest: int, end: int) -> int:
-    """How many messages are gone, given a position at which there is no message any more."""
-    return earliest - position if position < earliest else position - end
