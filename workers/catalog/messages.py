@@ -41,6 +41,9 @@ class Posted(msgspec.Struct, frozen=True, tag_field="type", tag="updates"):
     catalog: Annotated[str, Meta(min_length=1, max_length=100)]
     updates: Annotated[list[Change], Meta(min_length=1, max_length=MAX_KEYS)]
 
+    def said(self) -> Iterator[Update]:
+        return (Update(each.key, each.time_ms, each.record) for each in self.updates)
+
 
 class _Envelope(msgspec.Struct, frozen=True):
     v: int
