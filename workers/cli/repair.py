@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -162,7 +163,7 @@ def _rounds(
             seen = found(ports, limits, spans, Total(), progress, clusters)
         else:
             seen = iter(verifier(ports, limits, clusters).again(again))
-        for some in _batches(seen):
+        while some := list(islice(seen, _AT_ONCE)):
             done = repairer.mend(some)
             mended += len(done)
             too_many = too_many or len(found_now) + len(some) > _MENDED_MAX
@@ -180,17 +181,6 @@ def _rounds(
         again = None if too_many else found_now
     land()
     return [*found(ports, limits, spans, Total(), progress, clusters)], count
-
-
-def _batches(findings: Iterator[Finding]) -> Iterator[list[Finding]]:
-    some: list[Finding] = []
-    for finding in findings:
-        some.append(finding)
-        if len(some) == _AT_ONCE:
-            yield some
-            some = []
-    if some:
-        yield some
 
 
 class _Pace:
