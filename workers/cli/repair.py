@@ -94,9 +94,7 @@ def repair(
       feedctl repair --cluster b --users 12,100-199
       feedctl repair --rate 500 --audit /var/log/feed-repairs.jsonl
     """
-    if cluster is not None:
-        session.refuse_unknown(cluster)
-    clusters = [] if cluster is None else [cluster]
+    clusters = session.clusters(cluster)
     spans = EVERYBODY if users is None else users
     if dry_run:
         _dry_run(session, clusters, spans, wait_s, as_json=as_json)

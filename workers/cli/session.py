@@ -158,5 +158,9 @@ class Session:
     def refuse_unknown(self, cluster: str) -> None:
         self.config.cluster(cluster)
 
+    def clusters(self, cluster: str | None) -> list[str]:
+        """The clusters that `--cluster` means; without it all. Raises ConfigError: there is no such cluster."""
+        return [each.name for each in self.config.clusters] if cluster is None else [self.config.cluster(cluster).name]
+
 
 pass_session = click.make_pass_decorator(Session)
