@@ -5,7 +5,7 @@ progress; it is committed only after the effect is durable (rule 11). `tests/que
 adapter.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ MAX_PARTITIONS = 1_024
 
 Body = TypeVar("Body")
 Body_co = TypeVar("Body_co", covariant=True)
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True)
@@ -484,3 +485,22 @@ class PollBudget:
             self._bytes -= len(value)
             self._is_whole = False
         return count
+
+
+def portions(
+    things: Iterable[Thing], size_of: Callable[[Thing], int], most: int, most_things: int | None = None
+) -> Iterator[list[Thing]]:
+    """Yields things in their order, as many at a time as have the size `most` together, or a single one that is larger.
+    So are messages divided into batches, and what they say into messages. most_things: at most so many at a time.
+    """
+    some: list[Thing] = []
+    room = most
+    for thing in things:
+        size = size_of(thing)
+        if some and (size > room or len(some) == most_things):
+            yield some
+            some, room = [], most
+        some.append(thing)
+        room -= size
+    if some:
+        yield some
