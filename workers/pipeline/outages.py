@@ -157,10 +157,6 @@ class Outages(Generic[Body]):
             yield self.whole
         yield from self._outages
 
-    def waiting(self) -> int:
-        """How many items wait in outages."""
-        return sum(len(outage.items) for outage in self)
-
     def split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
         """Splits off the part of an item that needs some slots, or a half if none are given; the item keeps the rest.
         None if that is impossible: the item is then as it was.
