@@ -56,7 +56,7 @@ from workers.pipeline.stage import Begun, Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
-from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, NoQueueError, open_dead_letters
+from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, open_dead_letters
 from workers.queue.metered import MeteredQueue
 from workers.queue.port import DeadLetters, Malformed, Queue, QueueError, QueueUnavailableError, Topic
 from workers.queue.traced import TracedDeadLetters, processing, sending
@@ -141,8 +141,7 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
     if a queue in a file replaces another one. Raises QueueError, ConfigError.
     """
     _create_topics(config, first_offset)
-    with ExitStack() as stack:
-        queue = stack.enter_context(closing(open_queue(config, feedstore_wiring.clock_of(config))))
+    with closing(open_queue(config, feedstore_wiring.clock_of(config))) as queue:
         # From now on each group notices if retention drops messages before it has read them.
         queue.consumer(ACTIONS, EXPANDER).close()
         for cluster in config.clusters:
@@ -181,10 +180,7 @@ def open_queue(config: Config, clock: Callable[[], int], *, alone: bool = False)
     """
     match config.queue_scheme:
         case "embedded":
-            try:
-                return EmbeddedQueue.open(config.path(config.queue), topics_of(config), clock, alone=alone)
-            except NoQueueError as error:
-                raise NoQueueError(lost_queue(error)) from error
+            return EmbeddedQueue.open(config.path(config.queue), topics_of(config), clock, alone=alone)
         case "kafka":
             address = kafka_address(config)  # first: it says what to install
             from workers.queue.kafka import KafkaQueue  # noqa: PLC0415 - its library is an extra
@@ -222,11 +218,6 @@ def _create_topics(config: Config, first_offset: int) -> None:
                 raise QueueError("; ".join(map(str, left)))
         case _:
             assert_never(config.queue_scheme)
-
-
-def lost_queue(error: NoQueueError) -> str:
-    """The sentence about a home whose queue is missing."""
-    return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
 
 
 def kafka_address(config: Config) -> "KafkaAddress":

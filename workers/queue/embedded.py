@@ -15,7 +15,7 @@ import itertools
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -132,7 +132,12 @@ _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class NoQueueError(QueueUnavailableError, MisconfiguredError):
-    """There is no file, or no queue in it: it was lost, or its creation was interrupted."""
+    """There is no file, or no queue in it: it was lost, or its creation was interrupted. The message says how to make a
+    new one.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: the queue is lost; make a new one from the follow store with: feedctl reindex")
 
 
 class _Shared:
@@ -427,21 +432,15 @@ class EmbeddedTail:
                 # other threads.
                 if [end for _, end in self._ends()] == self._positions:
                     return []
-                with self._snapshot():
+                self._connection.execute("BEGIN")  # nothing expires between two reads
+                try:
                     return self._take_all(limit)
+                finally:
+                    self._connection.execute("ROLLBACK")
         except BaseException:
             self._positions = positions
             self._windows = [None] * len(self._ids)
             raise
-
-    @contextlib.contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """A read transaction: nothing expires between two reads."""
-        self._connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._connection.execute("ROLLBACK")
 
     def _take_all(self, limit: int) -> list[Message]:
         ends = self._ends()

@@ -17,7 +17,7 @@ from feedstore.follows.port import OutdatedStoreError
 from feedstore.http import cursors, tokens
 from feedstore.http.tokens import IssuedToken
 from workers.app import home, wiring
-from workers.queue.embedded import NoQueueError, stored_partitions
+from workers.queue.embedded import stored_partitions
 
 _FILES_MAX: Final = 100_000
 """The most files of a home that are looked at."""
@@ -215,10 +215,7 @@ def _open_queue(config: Config) -> list[int]:
     """Opens the queue; returns the numbers of partitions of its topics."""
     match config.queue_scheme:
         case "embedded":
-            try:
-                return list(stored_partitions(config.path(config.queue)).values())
-            except NoQueueError as error:
-                raise NoQueueError(wiring.lost_queue(error)) from error
+            return list(stored_partitions(config.path(config.queue)).values())
         case "kafka":
             wiring.kafka_address(config)
             return []
