@@ -67,15 +67,13 @@ class KafkaConsumer(Reader):
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
-        try:
-            self._client.subscribe([self._name], listener=_Listener(self))
-            # If the group's leader does not know the topic yet, it assigns no partitions, and later does not notice the
-            # topic.
-            every = [TopicPartition(self._name, partition) for partition in range(partitions())]
-            self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
-        except BaseException:
-            self._client.close(autocommit=False, timeout_ms=0)
-            raise
+
+    def _begin_reading(self) -> None:
+        self._client.subscribe([self._name], listener=_Listener(self))
+        # If the group's leader does not know the topic yet, it assigns no partitions, and later does not notice the
+        # topic.
+        every = [TopicPartition(self._name, partition) for partition in range(self._partitions())]
+        self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         """The port's. It takes up to JOIN_S longer while the group assigns its partitions."""

@@ -125,9 +125,18 @@ class KafkaQueue:
         with self._calling(topic):
             return KafkaTail(self._address, topic.name, self.partitions(topic), lambda: self._closed)
 
-    def members(self, topic: Topic[object], group: str) -> int | None:
+    def members(self, topic: Topic[object], group: str) -> int:
+        named = self._address.group(topic.name, group)
+
+        def describe() -> int:
+            found = self._admin.describe_groups([named])[named]
+            # An unknown group has an error too, since Kafka 4.
+            if found["error"] is not None and found["group_state"] != _DEAD:
+                raise CoordinatorNotAvailableError(found["error"])
+            return len(found["members"])
+
         with self._calling(topic):
-            return self._members(topic, group)
+            return self._of_group(describe)
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         with self._calling(topic):
@@ -154,7 +163,7 @@ class KafkaQueue:
             count = self.partitions(topic)
             for partition in positions:
                 check_partition(topic.name, partition, count)
-            if self._members(topic, group):
+            if self.members(topic, group):
                 raise self._busy(topic, group)
             name = self._address.named(topic.name)
             moved = {TopicPartition(name, partition): to for partition, to in positions.items()}
@@ -291,18 +300,6 @@ class KafkaQueue:
                 raise error
 
         self._of_group(alter)
-
-    def _members(self, topic: Topic[object], group: str) -> int:
-        named = self._address.group(topic.name, group)
-
-        def describe() -> int:
-            found = self._admin.describe_groups([named])[named]
-            # An unknown group has an error too, since Kafka 4.
-            if found["error"] is not None and found["group_state"] != _DEAD:
-                raise CoordinatorNotAvailableError(found["error"])
-            return len(found["members"])
-
-        return self._of_group(describe)
 
     def _of_group(self, call: Callable[[], T]) -> T:
         """Makes a call about a group, again and again while brokers ask for patience; returns its result.

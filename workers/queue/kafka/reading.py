@@ -73,6 +73,11 @@ class Reader:
         self._lost: dict[int, str] = {}
         """The error of each partition whose position is lost."""
         self._client = client(address, **options)
+        try:
+            self._begin_reading()
+        except BaseException:
+            self._client.close(autocommit=False, timeout_ms=0)
+            raise
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls."""
@@ -100,8 +105,13 @@ class Reader:
         if self._closed or self._queue_closed():
             raise QueueError(f"{self._place}: {self._who} was used after it was closed")
 
+    def _begin_reading(self) -> None:
+        """Says what the client reads. Raises the errors of kafka-python."""
+        raise NotImplementedError
+
     def _prepare(self) -> None:
         """Is called before the client works."""
+        raise NotImplementedError
 
     def _ask(self, limit: int, wait_s: float) -> None:
         """Lets the client work, and takes the messages that it has fetched. limit: if this many messages of a partition

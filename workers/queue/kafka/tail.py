@@ -13,13 +13,12 @@ class KafkaTail(Reader):
 
     def __init__(self, address: KafkaAddress, topic: str, partitions: int, closed: Callable[[], bool]) -> None:
         """For KafkaQueue. partitions: how many the topic has now. closed: whether the queue was closed."""
+        self._partitions = partitions
         super().__init__(address, topic, "a tail", closed, group_id=None)
-        try:
-            places = [TopicPartition(self._name, partition) for partition in range(partitions)]
-            self._begin(self._client.end_offsets(places, timeout_ms=REQUEST_S * 1_000))
-        except BaseException:
-            self._client.close(autocommit=False, timeout_ms=0)
-            raise
+
+    def _begin_reading(self) -> None:
+        places = [TopicPartition(self._name, partition) for partition in range(self._partitions)]
+        self._begin(self._client.end_offsets(places, timeout_ms=REQUEST_S * 1_000))
 
     def _begin(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Adds partitions, each to be read from an offset. The others are read further from where they are."""
