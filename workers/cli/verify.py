@@ -11,7 +11,6 @@ from itertools import chain
 import click
 
 from feedstore.app.wiring import monotonic_s
-from feedstore.domain import MAX_ID
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.store import FollowStore
 from workers.app import memory_tuning, wiring
@@ -37,11 +36,9 @@ class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versi
         spans: list[UserRange] = []
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
-            if not first.isdecimal() or (dash and not last.isdecimal()):
-                self.fail(f"{part!r}: expected an id, or a range such as 10-20", param, ctx)
-            span = UserRange(int(first), int(last if dash else first))
-            if not 1 <= span.first <= span.last <= MAX_ID:
-                self.fail(f"{part!r}: expected ids from 1 to 2^63-1, the smaller one first", param, ctx)
+            span = UserRange(ID.convert(first, param, ctx), ID.convert(last if dash else first, param, ctx))
+            if span.first > span.last:
+                self.fail(f"{part!r}: expected the smaller id first, as in 10-20", param, ctx)
             spans.append(span)
         return _ascending(spans)
 
