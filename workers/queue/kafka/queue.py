@@ -116,8 +116,7 @@ class KafkaQueue:
                 future.get(timeout=0)
 
     def consumer(self, topic: Topic[object], group: str) -> KafkaConsumer:
-        self._refuse_closed()
-        with translated(f"{self._address}: {topic}"):
+        with self._calling(topic):
             self._register(topic, group)
             return KafkaConsumer(self._address, topic.name, group, lambda: self.partitions(topic), lambda: self._closed)
 
@@ -139,23 +138,22 @@ class KafkaQueue:
             return self._of_group(describe)
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
+        named = self._address.group(topic.name, group)
         with self._calling(topic):
-            found = self._committed(topic, group)
-        return {place.partition: position for place, position in found.items() if position is not None}
+            places = self._places(topic)
+            found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
+        return {place.partition: at.offset for place in places if (at := found.get(place)) and at.offset >= 0}
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
-        with self._calling(topic):
-            return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.EARLIEST).items()}
+        return self._offsets(topic, OffsetSpec.EARLIEST)
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
-        with self._calling(topic):
-            return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.LATEST).items()}
+        return self._offsets(topic, OffsetSpec.LATEST)
 
     def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
-        with self._calling(topic):
-            found = self._offsets(topic, OffsetTimestamp(from_ms))
+        found = self._offsets(topic, OffsetTimestamp(from_ms))
         # If no message of a partition is that young, there is no such offset.
-        return {place.partition: offset for place, offset in found.items() if offset >= 0}
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
 
     def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """The port's; refused while the group has any live member."""
@@ -165,10 +163,8 @@ class KafkaQueue:
                 check_partition(topic.name, partition, count)
             if self.members(topic, group):
                 raise self._busy(topic, group)
-            name = self._address.named(topic.name)
-            moved = {TopicPartition(name, partition): to for partition, to in positions.items()}
-            if moved:
-                self._alter(topic, group, moved)
+            if positions:
+                self._alter(topic, group, positions)
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:  # noqa: ARG002 - the port's
         """Does nothing: the brokers drop messages that are past the topic's retention."""
@@ -263,37 +259,30 @@ class KafkaQueue:
         name = self._address.named(topic.name)
         return [TopicPartition(name, partition) for partition in range(self.partitions(topic))]
 
-    def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[TopicPartition, int]:
-        places = dict.fromkeys(self._places(topic), which)
-        found = _patiently(lambda: self._admin.list_partition_offsets(places))
-        return {place: at.offset for place, at in found.items()}
-
-    def _committed(self, topic: Topic[object], group: str) -> dict[TopicPartition, int | None]:
-        """The group's position in each partition; None if it never had one."""
-        places = self._places(topic)
-        named = self._address.group(topic.name, group)
-        found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
-        return {place: found[place].offset if place in found and found[place].offset >= 0 else None for place in places}
+    def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[int, int]:
+        with self._calling(topic):
+            places = dict.fromkeys(self._places(topic), which)
+            found = _patiently(lambda: self._admin.list_partition_offsets(places))
+        return {place.partition: at.offset for place, at in found.items()}
 
     def _register(self, topic: Topic[object], group: str) -> None:
         """Stores the earliest position in partitions where the group has none, so that the group notices if retention
         drops messages before it reads them. Live members of the group do this themselves when they are given a
         partition.
         """
-        new = [place for place, position in self._committed(topic, group).items() if position is None]
-        if new:
-            earliest = self._offsets(topic, OffsetSpec.EARLIEST)
+        there = self.positions(topic, group)
+        if len(there) < self.partitions(topic):
+            new = {partition: first for partition, first in self.earliest(topic).items() if partition not in there}
             with contextlib.suppress(GroupBusyError):
-                self._alter(topic, group, {place: earliest[place] for place in new})
+                self._alter(topic, group, new)
 
-    def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, int]) -> None:
+    def _alter(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """Stores positions of a group. Raises GroupBusyError if it has a live member."""
-        named = self._address.group(topic.name, group)
+        name, named = self._address.named(topic.name), self._address.group(topic.name, group)
+        offsets = {TopicPartition(name, partition): OffsetAndMetadata(to) for partition, to in positions.items()}
 
         def alter() -> None:
-            offsets = {place: OffsetAndMetadata(position) for place, position in positions.items()}
-            results = self._admin.alter_group_offsets(named, offsets)
-            errors = {error for error in results.values() if error is not NoError}
+            errors = set(self._admin.alter_group_offsets(named, offsets).values()) - {NoError}
             if errors & set(_LIVE):
                 raise self._busy(topic, group)
             for error in errors:
