@@ -42,6 +42,7 @@ class Posted(msgspec.Struct, frozen=True, tag_field="type", tag="updates"):
     updates: Annotated[list[Change], Meta(min_length=1, max_length=MAX_KEYS)]
 
     def said(self) -> Iterator[Update]:
+        """The updates, as catalogs take them."""
         return (Update(each.key, each.time_ms, each.record) for each in self.updates)
 
 
