@@ -25,7 +25,7 @@ from workers.following.groups import writer_group
 from workers.following.messages import Block, Delivery, encode_delivery
 from workers.following.packs import Pack, cell_mutations, decode_body, packed
 from workers.following.topics import DELIVERIES
-from workers.queue.port import lag_of
+from workers.queue.port import go_back, lag_of
 
 NAME = "writers"
 FANOUT_NAME = "writers-fanout"
@@ -191,7 +191,7 @@ def _start_over(config: Config, clusters: Sequence[str]) -> None:
     with ports(config) as opened:
         first = dict.fromkeys(range(opened.queue.partitions(DELIVERIES)), 0)
         for cluster in clusters:
-            opened.queue.go_back(DELIVERIES, writer_group(cluster), first)
+            go_back(opened.queue, DELIVERIES, writer_group(cluster), first)
 
 
 def _drain(config: Config, clusters: Sequence[str], cells: int) -> list[dict[str, float]]:

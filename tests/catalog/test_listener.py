@@ -17,9 +17,9 @@ from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
 from tests.catalog.reader_fakes import LIFETIMES, START_MS, ByHand, Clock, FakeReader, catalog_of
 from tests.effort import part
 from tests.queue.memory_queue import MemoryQueue
-from workers.app.catalogs import pin_update
+from workers.app.catalogs import pin_updates
 from workers.catalog import listener as listening
-from workers.catalog.listener import APART_MS, Listener, hears_actions, running
+from workers.catalog.listener import APART_MS, Hears, Listener, running
 from workers.following.messages import Task, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.retry import Rest
@@ -57,7 +57,7 @@ def new_listener(
 ) -> Listener[Task]:
     rest = Rest(clock, rng=random.Random(1))
     ttl_s = LIFETIMES.ttl_ms / 1_000
-    hears = hears_actions(catalog, pin_update, clock_ms)
+    hears = Hears({"pins": catalog}, lambda task: ("pins", pin_updates(task)), clock_ms)
     return Listener("l", hears, connect, ACTIONS, clock, clock_ms, ttl_s, rest)
 
 
@@ -539,7 +539,7 @@ class Simulation:
                 self.settled.note(message)
                 self.reader.known_ms = max(self.reader.known_ms, (self.settled.settled_ms() or 1) - 1)
             else:
-                self.enter(pin_update(message))
+                self.enter(*pin_updates(message))
 
     def enter(self, update: Any) -> None:
         if update.time_ms > self.times.get(update.key, 0):

@@ -15,14 +15,14 @@ from tests.catalog.memory_catalog import MemoryCatalog
 from tests.catalog.reader_fakes import Clock, FakeReader
 from tests.queue.memory_queue import MemoryQueue
 from workers.catalog import listener as listening
-from workers.catalog.listener import APART_MS, Listener, hears_posted
+from workers.catalog.listener import APART_MS, Hears, Listener
 from workers.catalog.messages import BATCH_BYTES, Change, Posted, batches, decode_update, encode_update
 from workers.catalog.posting import QueuePosting, publish
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import CLOCKS_APART_MS, PostedUpdater, posted_to, updater_group
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MalformedError, Queue, QueueUnavailableError
+from workers.queue.port import MalformedError, Queue, QueueUnavailableError, reset
 
 START = 1_700_000_000_000
 KEPT = 3_600_000
@@ -225,7 +225,7 @@ def test_a_new_delta_on_an_old_topic_lacks_what_has_expired(bench: Bench):
     bench.tick()
     bench.now_ms += 2 * KEPT
     bench.queue.expire(KEPT, {})
-    bench.queue.reset(UPDATES, GROUP)
+    reset(bench.queue, UPDATES, GROUP)
     bench.tick()
     bench.work()
     floor_ms = bench.store.delta().floor_ms
@@ -254,7 +254,7 @@ class Heard:
             self.clock.now_ms,
         )
         rest = Rest(self.clock, rng=random.Random(1))
-        hears = hears_posted({"ads": self.catalog}, self.clock.now_ms)
+        hears = Hears({"ads": self.catalog}, lambda posted: (posted.catalog, posted.said()), self.clock.now_ms)
         self.listener = Listener(
             "l", hears, lambda: self.queue, UPDATES, self.clock, self.clock.now_ms, LIFETIMES.ttl_ms / 1_000, rest
         )
@@ -399,7 +399,7 @@ class World:
             self.store, InPlace(), Cache(1 << 20, lifetimes, rng.random, AS_BYTES), 60.0, self.clock, self.clock.now_ms
         )
         rest = Rest(self.clock, rng=random.Random(1))
-        hears = hears_posted({"ads": self.catalog}, self.clock.now_ms)
+        hears = Hears({"ads": self.catalog}, lambda posted: (posted.catalog, posted.said()), self.clock.now_ms)
         self.listener = Listener("l", hears, lambda: self.queue, UPDATES, self.clock, self.clock.now_ms, 10**6, rest)
         self.listener.step()
         self.heard_ms = self.filled_ms = self.clock.ms

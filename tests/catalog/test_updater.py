@@ -222,5 +222,5 @@ def test_many_updates_are_entered_in_calls_that_are_bounded(bench: Bench):
 
 def test_a_range_of_a_fanout_says_nothing() -> None:
     action = PinSaved(Pin(3, 7, 70, 1_000), START)
-    assert len(pin_updates([Task(action)])) == 1
-    assert pin_updates([RangeTask(Range(action.pin.followees()[0], 5, 9), [action])]) == []
+    assert len(pin_updates(Task(action))) == 1
+    assert pin_updates(RangeTask(Range(action.pin.followees()[0], 5, 9), [action])) == ()

@@ -151,7 +151,7 @@ def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
     told = home("catalog", "load", "pins", tmp_path / "pins.jsonl", "--as-of", BEFORE, code=2).stderr
     assert home.hint("catalog build pins") in told
     assert generations(home) == []
-    assert "id of a pin" in home("catalog", "get", "pins", "x", code=2).stderr
+    assert "expected an id" in home("catalog", "get", "pins", "x", code=2).stderr
     assert "text that can be encoded as UTF-8" in home("catalog", "get", "ads", "\udcff", code=2).stderr
     assert "follow store" in home("catalog", "verify", "ads", code=2).stderr
     (tmp_path / "ads.csv").touch()

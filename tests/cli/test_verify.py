@@ -82,7 +82,20 @@ def test_only_some_users_are_looked_at(filled: Cli) -> None:
     assert users_found(filled, "--users", "400-415", "--resume", "404") == [410]
 
 
-@pytest.mark.parametrize("words", ["0", "5-", "x", "7-5", "1,,2", f"1-{2**63}", ""])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "0",
+        "5-",
+        "x",
+        "7-5",
+        "1,,2",
+        f"1-{2**63}",
+        "",
+        "\N{ARABIC-INDIC DIGIT FIVE}",
+        pytest.param("9" * 5_000, id="9s"),
+    ],
+)
 def test_users_that_cannot_be_are_refused(filled: Cli, words: str) -> None:
     assert "--users" in filled("verify", "--users", words, code=2).stderr
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from kafka.admin import OffsetSpec
 from kafka.structs import TopicPartition
 from queue_benches import Bench, Clock
 
@@ -120,12 +119,11 @@ class TestedQueue:
         self.close = self.queue.close
         self.members = self.queue.members
         self.partitions = self.queue.partitions
-        self.rewind = self.queue.rewind
+        self.since = self.queue.since
         self.positions = self.queue.positions
         self.earliest = self.queue.earliest
         self.ends = self.queue.ends
-        self.go_back = self.queue.go_back
-        self.reset = self.queue.reset
+        self.move = self.queue.move
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         if self._calls.unnoted_ms != self._clock.now_ms:
@@ -148,7 +146,7 @@ class TestedQueue:
             kept = next((index for index, (_, ms) in enumerate(noted) if 0 <= now_ms - ms <= kept_ms), len(noted))
             if kept:
                 end = noted[kept - 1][0]
-                low = self._earliest(topic, partition)
+                low = self.earliest(topic)[partition]
                 if end > low:
                     self._cluster.delete_before(topic, partition, end)
                     dropped += end - low
@@ -158,18 +156,11 @@ class TestedQueue:
         if self._calls.unnoted_ms is None:
             return
         for topic in TOPICS:
-            for place, end in self._ends(topic).items():
+            for place, end in self.ends(topic).items():
                 noted = self._calls.ends.setdefault((topic, place), [])
                 if end > (noted[-1][0] if noted else 0):
                     noted.append((end, self._calls.unnoted_ms))
         self._calls.unnoted_ms = None
-
-    def _ends(self, topic: Topic[object]) -> dict[int, int]:
-        return {place.partition: offset for place, offset in self.queue._offsets(topic, OffsetSpec.LATEST).items()}
-
-    def _earliest(self, topic: Topic[object], partition: int) -> int:
-        found = self.queue._offsets(topic, OffsetSpec.EARLIEST)
-        return next(offset for place, offset in found.items() if place.partition == partition)
 
 
 class KafkaBench(Bench):

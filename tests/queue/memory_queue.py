@@ -101,31 +101,6 @@ class MemoryQueue:
         with self._open() as state:
             return MemoryTail(state, topic, "a tail", [log.end for log in state.logs[topic]])
 
-    def reset(self, topic: Topic[object], group: str) -> int:
-        with self._open() as state:
-            state.refuse_live(topic, group)
-            lost = 0
-            committed = state.committed.get((topic, group), [])
-            for partition, position in enumerate(committed):
-                earliest = state.logs[topic][partition].earliest
-                if position < earliest:
-                    committed[partition] = earliest
-                    lost += earliest - position
-            return lost
-
-    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
-        with self._open() as state:
-            state.refuse_live(topic, group)
-            again = 0
-            committed = state.committed.get((topic, group), [])
-            for partition, position in enumerate(committed):
-                log = state.logs[topic][partition]
-                older = sum(1 for _ in itertools.takewhile(lambda ms: ms < to_ms, log.published_ms))
-                if log.earliest + older < position:
-                    committed[partition] = log.earliest + older
-                    again += position - log.earliest - older
-            return again
-
     def members(self, topic: Topic[object], group: str) -> int | None:
         with self._open() as state:
             return int((topic, group) in state.live)
@@ -142,18 +117,22 @@ class MemoryQueue:
         with self._open() as state:
             return {partition: log.end for partition, log in enumerate(state.logs[topic])}
 
-    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
+        with self._open() as state:
+            found = {}
+            for partition, log in enumerate(state.logs[topic]):
+                older = sum(1 for _ in itertools.takewhile(lambda ms: ms < from_ms, log.published_ms))
+                if older < len(log.values):
+                    found[partition] = log.earliest + older
+            return found
+
+    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         with self._open() as state:
             for partition in positions:
                 check_partition(topic.name, partition, len(state.logs[topic]))
             state.refuse_live(topic, group)
-            committed = state.committed.get((topic, group), [])
-            again = 0
-            for partition, position in enumerate(committed):
-                to = min(position, positions.get(partition, position))
-                committed[partition] = to
-                again += position - to
-            return again
+            for partition, position in positions.items():
+                state.committed[topic, group][partition] = position
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         with self._open() as state:

@@ -14,7 +14,7 @@ from queue_benches import Bench, embedded_bench, memory_bench
 from tests.effort import part
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue import embedded, port
-from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, QueueError, Tail, Topic, lag_of, lost_of
+from workers.queue.port import MAX_MESSAGE_BYTES, Consumer, QueueError, Tail, Topic, go_back, lag_of, lost_of, reset
 
 GROUPS = st.sampled_from(["a", "b"])
 TOPICS = st.sampled_from([ACTIONS, DELIVERIES, RETRIES])
@@ -143,12 +143,12 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(topic=TOPICS, group=GROUPS)
     def reset(self, topic: Topic[object], group: str) -> None:
-        self.both(lambda bench, _: bench.queue.reset(topic, group))
+        self.both(lambda bench, _: reset(bench.queue, topic, group))
 
     @rule(topic=TOPICS, group=GROUPS, position=st.integers(0, 30), data=st.data())
     def go_back(self, topic: Topic[object], group: str, position: int, data: st.DataObject) -> None:
         positions = {data.draw(st.integers(0, self.partitions)): position, 0: position}
-        self.both(lambda bench, _: bench.queue.go_back(topic, group, positions))
+        self.both(lambda bench, _: go_back(bench.queue, topic, group, positions))
         self.both(lambda bench, _: bench.queue.positions(topic, group))
         self.both(lambda bench, _: bench.queue.earliest(topic))
         self.both(lambda bench, _: bench.queue.ends(topic))

@@ -15,8 +15,11 @@ from workers.queue.port import (
     MessageRefusedError,
     PositionLostError,
     QueueError,
+    go_back,
     lag_of,
     lost_of,
+    reset,
+    rewind,
 )
 
 
@@ -401,11 +404,11 @@ def test_a_reset_moves_lost_positions_to_the_earliest_message_and_no_others(benc
     for partition in range(bench.partitions):
         bench.queue.publish(DELIVERIES, [b"x"], partition)
     with pytest.raises(GroupBusyError):
-        bench.queue.reset(DELIVERIES, "a")
+        reset(bench.queue, DELIVERIES, "a")
     consumer.close()
-    assert bench.queue.reset(DELIVERIES, "a") == 3
-    assert bench.queue.reset(DELIVERIES, "a") == 0
-    assert bench.queue.reset(DELIVERIES, "no-group") == 0
+    assert reset(bench.queue, DELIVERIES, "a") == 3
+    assert reset(bench.queue, DELIVERIES, "a") == 0
+    assert reset(bench.queue, DELIVERIES, "no-group") == 0
     assert values(drain(bench.consumer("a"))) == [b"x"] * bench.partitions
 
 
@@ -419,9 +422,9 @@ def test_a_rewound_group_reads_again_what_was_published_since(bench: Bench) -> N
         consumer = bench.consumer(group)
         consumer.commit(after(drain(consumer)))
         consumer.close()
-    assert bench.queue.rewind(DELIVERIES, "a", between_ms) == 3
+    assert rewind(bench.queue, DELIVERIES, "a", between_ms) == 3
     assert (lag_of(bench.queue, DELIVERIES, "a"), lag_of(bench.queue, DELIVERIES, "b")) == (3, 0)
-    assert bench.queue.rewind(DELIVERIES, "a", between_ms) == 0
+    assert rewind(bench.queue, DELIVERIES, "a", between_ms) == 0
     bench.restart()
     assert values(drain(bench.consumer("a"))) == [b"1", b"2", b"3"]
 
@@ -433,12 +436,12 @@ def test_a_rewind_moves_nothing_forward_and_nothing_that_is_not_there(bench: Ben
     consumer = bench.consumer("a")
     consumer.commit({0: drain(consumer)[0].offset + 1})
     consumer.close()
-    assert bench.queue.rewind(DELIVERIES, "a", later_ms) == 0
+    assert rewind(bench.queue, DELIVERIES, "a", later_ms) == 0
     assert lag_of(bench.queue, DELIVERIES, "a") == 2
-    assert bench.queue.rewind(DELIVERIES, "a", bench.pass_time()) == 0
-    assert bench.queue.rewind(DELIVERIES, "no-group", 1) == 0
-    assert bench.queue.rewind(ACTIONS, "a", 1) == 0
-    assert bench.queue.rewind(DELIVERIES, "a", 1) == 1
+    assert rewind(bench.queue, DELIVERIES, "a", bench.pass_time()) == 0
+    assert rewind(bench.queue, DELIVERIES, "no-group", 1) == 0
+    assert rewind(bench.queue, ACTIONS, "a", 1) == 0
+    assert rewind(bench.queue, DELIVERIES, "a", 1) == 1
     assert lag_of(bench.queue, DELIVERIES, "a") == 3
 
 
@@ -447,7 +450,7 @@ def test_a_group_with_a_live_consumer_is_not_rewound(bench: Bench) -> None:
     consumer = bench.consumer("a")
     consumer.commit(after(drain(consumer)))
     with pytest.raises(GroupBusyError):
-        bench.queue.rewind(DELIVERIES, "a", 1)
+        rewind(bench.queue, DELIVERIES, "a", 1)
     assert lag_of(bench.queue, DELIVERIES, "a") == 0
 
 
@@ -460,9 +463,9 @@ def test_a_group_goes_back_to_the_positions_that_it_is_given(bench: Bench) -> No
         consumer.commit(after(drain(consumer)))
         consumer.close()
     assert bench.queue.positions(DELIVERIES, "a") == everywhere
-    assert bench.queue.go_back(DELIVERIES, "a", {0: 2}) == 3
+    assert go_back(bench.queue, DELIVERIES, "a", {0: 2}) == 3
     assert bench.queue.positions(DELIVERIES, "a") == everywhere | {0: 2}
-    assert bench.queue.go_back(DELIVERIES, "a", everywhere) == 0, "nothing moves forward"
+    assert go_back(bench.queue, DELIVERIES, "a", everywhere) == 0, "nothing moves forward"
     assert bench.queue.positions(DELIVERIES, "b") == everywhere
     bench.restart()
     assert [(each.partition, each.offset) for each in drain(bench.consumer("a"))] == [(0, 2), (0, 3), (0, 4)]
@@ -478,7 +481,7 @@ def test_a_group_that_goes_back_to_what_is_gone_has_lost_its_position(bench: Ben
     bench.queue.expire(0, {})
     bench.queue.publish(DELIVERIES, [b"x"], 0)
     assert bench.queue.earliest(DELIVERIES)[0] == 5
-    assert bench.queue.go_back(DELIVERIES, "a", {0: 3}) == 2
+    assert go_back(bench.queue, DELIVERIES, "a", {0: 3}) == 2
     assert lost_of(bench.queue, DELIVERIES, "a") == 2
     with pytest.raises(PositionLostError):
         drain(bench.consumer("a"))
@@ -500,14 +503,16 @@ def test_a_group_that_is_at_the_ends_has_read_all(bench: Bench) -> None:
 
 def test_a_group_goes_back_only_while_it_has_no_consumer_and_only_in_what_there_is(bench: Bench) -> None:
     assert bench.queue.positions(DELIVERIES, "a") == {}
-    assert bench.queue.go_back(DELIVERIES, "a", {0: 0}) == 0, "a group that was never there has nothing to go back from"
+    assert go_back(bench.queue, DELIVERIES, "a", {0: 0}) == 0, (
+        "a group that was never there has nothing to go back from"
+    )
     with pytest.raises(ValueError, match="partition"):
-        bench.queue.go_back(DELIVERIES, "a", {bench.partitions: 0})
+        bench.queue.move(DELIVERIES, "a", {bench.partitions: 0})
     bench.queue.publish(DELIVERIES, [b"x"], 0)
     consumer = bench.consumer("a")
     consumer.commit(after(drain(consumer)))
     with pytest.raises(GroupBusyError):
-        bench.queue.go_back(DELIVERIES, "a", {0: 0})
+        go_back(bench.queue, DELIVERIES, "a", {0: 0})
     assert bench.queue.positions(DELIVERIES, "a")[0] == 1
 
 

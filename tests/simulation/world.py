@@ -54,7 +54,7 @@ from workers.app import rebuild
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, backfill, fanout, housekeeping, purge, writer
 from workers.following.applied import NUMBERS
-from workers.following.housekeeping import Sweeper
+from workers.following.housekeeping import sweep
 from workers.following.messages import encode_action, wrap_actions
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.relay import Relay, Ticker
@@ -248,7 +248,7 @@ class World:
         ]
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, lambda: 0.0, encode_action)
         self.sweepers = {
-            name: Sweeper(port, self.follows, self.limits, lambda: 0.0) for name, port in self.ports.items()
+            name: partial(sweep, port, self.follows, self.limits, lambda: 0.0) for name, port in self.ports.items()
         }
 
         self._sweeps = profile.sweep if rng.random() < 0.85 else 0.0
@@ -536,7 +536,7 @@ class World:
                 return
 
     def _sweep(self, cluster: str) -> None:
-        self.scheduler.start(f"sweep {cluster}", "sweep", self.sweepers[cluster].sweep)
+        self.scheduler.start(f"sweep {cluster}", "sweep", self.sweepers[cluster])
 
     def _compact(self) -> None:
         """A cluster compacts by itself, by its own clock."""

@@ -63,9 +63,9 @@ class Pipeline:
             return lag_of(self.ports.queue, ACTIONS, EXPANDER)
         return lag_of(self.ports.queue, DELIVERIES, name)
 
-    def positions(self, topic: Topic[object], group: str) -> dict[object, int]:
+    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         """Where a group continues, by partition."""
-        return homes.eventually(lambda: self.ports.queue._queue._committed(topic, group), "the broker answers")
+        return homes.eventually(lambda: self.ports.queue.positions(topic, group), "the broker answers")
 
     def begin(self, busy: str) -> None:
         """Returns in the middle of the work on the first half of this drill's actions, or at its end where the work is

@@ -5,7 +5,7 @@ process.
 import random
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
 from typing import Any, Final, assert_never
@@ -22,7 +22,7 @@ from feedstore.catalog.reader import Catalog
 from feedstore.catalog.settings import kind_of
 from feedstore.domain import PinDeleted, PinSaved
 from feedstore.errors import NotNowError
-from workers.catalog.listener import Hears, Listener, hears_actions, hears_posted, running
+from workers.catalog.listener import Hears, Listener, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import PostedUpdater, Updater, posted_to, updater_group
@@ -78,17 +78,13 @@ def ticker(ports: Ports, config: Config) -> Ticker:
     return Ticker(settled_ms, ports.queue, UPDATES, monotonic_s, encode_update, every_s, UPDATES_TICKER, ports.meter)
 
 
-def pin_update(task: Task | RangeTask) -> Update | None:
+def pin_updates(task: Task | RangeTask) -> Sequence[Update]:
     """What a task says to the catalog of pins. A task for a range says nothing: it comes after the tasks of its
     actions.
     """
     if isinstance(task, RangeTask) or not isinstance(task.action, PinSaved | PinDeleted):
-        return None
-    return pins.update_of(task.action)
-
-
-def pin_updates(tasks: Iterable[Task | RangeTask]) -> list[Update]:
-    return [update for task in tasks if (update := pin_update(task)) is not None]
+        return ()
+    return (pins.update_of(task.action),)
 
 
 @contextmanager
@@ -100,23 +96,35 @@ def listening(
     """
     from_files: dict[str, Catalog[Any]] = {}
 
-    def listener(name: str, hears: Hears[Any], topic: Topic[Any], *names: str) -> AbstractContextManager[None]:
-        silent_s = min(config.catalogs[each].ttl_ms for each in names) / 1_000
+    def listener(
+        name: str,
+        topic: Topic[Any],
+        fresh: Mapping[str, Catalog[Any]],
+        updates_of: Callable[[Any], tuple[str, Iterable[Update]]],
+    ) -> AbstractContextManager[None]:
+        silent_s = min(config.catalogs[each].ttl_ms for each in fresh) / 1_000
+        hears = Hears(fresh, updates_of, clock)
         return running(Listener(name, hears, open_queue, topic, monotonic_s, clock, silent_s))
 
     with ExitStack() as stack:
         for name, catalog in catalogs.items():
             match kind_of(name).source:
                 case "pins":
-                    actions = hears_actions(catalog, pin_update, clock)
-                    stack.enter_context(listener(f"catalog-{name}-listener", actions, ACTIONS, name))
+                    said = partial(_said_to, name)
+                    stack.enter_context(listener(f"catalog-{name}-listener", ACTIONS, {name: catalog}, said))
                 case "files":
                     from_files[name] = catalog
                 case unknown:
                     assert_never(unknown)
         if from_files:
-            stack.enter_context(listener("catalogs-listener", hears_posted(from_files, clock), UPDATES, *from_files))
+            stack.enter_context(
+                listener("catalogs-listener", UPDATES, from_files, lambda posted: (posted.catalog, posted.said()))
+            )
         yield
+
+
+def _said_to(catalog: str, task: Task | RangeTask) -> tuple[str, Sequence[Update]]:
+    return catalog, pin_updates(task)
 
 
 def _updater(ports: Ports, config: Config, name: str, cluster: str, store: CatalogStore, stage_of: StageOf) -> Loop:

@@ -3,6 +3,7 @@
 import contextlib
 import fcntl
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -56,7 +57,8 @@ def create(
         text = text.replace(there, instead)
     for key, value in (("cap", cap), ("slack", slack)):
         if value is not None:
-            text = _with_number(text, key, value)
+            (there,) = re.findall(rf"^{key} = \d+ +", text, re.MULTILINE)
+            text = text.replace(there, f"{key} = {value} ".ljust(len(there)))
     config = configuration.parse(home, text, environ)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -65,17 +67,6 @@ def create(
     except OSError as error:
         raise ConfigError(f"{home}: {error.strerror or error}") from error
     return config
-
-
-def _with_number(text: str, key: str, value: int) -> str:
-    """The text of a `feed.toml` with another number under a key."""
-    lines = [
-        f"{key} = {value}{' ' * max(1, len(line.partition('#')[0]) - len(f'{key} = {value}'))}#{line.partition('#')[2]}"
-        if line.startswith(f"{key} = ")
-        else line
-        for line in text.splitlines()
-    ]
-    return "\n".join(lines) + "\n"
 
 
 def outdated(error: OutdatedStoreError) -> str:

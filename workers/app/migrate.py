@@ -13,7 +13,7 @@ from feedstore.app.wiring import wall_ms
 from feedstore.follows import sqlite, sqlite_files
 from feedstore.follows.port import WrongStoreError
 from workers.app import wiring
-from workers.queue.embedded import EmbeddedQueue, NoQueueError, has_dead_letters, open_dead_letters, stored_partitions
+from workers.queue.embedded import EmbeddedQueue, has_dead_letters, open_dead_letters, stored_partitions
 
 
 class MigrationStep(NamedTuple):
@@ -46,10 +46,7 @@ def _queue(config: Config) -> Iterator[MigrationStep]:
     path = config.queue_file
     if path is None:
         return
-    try:
-        there = stored_partitions(path)
-    except NoQueueError as error:
-        raise NoQueueError(wiring.lost_queue(error)) from error
+    there = stored_partitions(path)
     topics = wiring.topics_of(config)
     for topic in topics:
         if topic.name not in there:

@@ -23,7 +23,7 @@ from workers.following.faults import fault
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Worker
-from workers.queue.port import GroupBusyError, Queue, Topic, lag_of
+from workers.queue.port import GroupBusyError, Queue, Topic, lag_of, reset
 
 OnProgress = Callable[[int], None]
 """Is called with the number of users that are done."""
@@ -85,7 +85,7 @@ def make_anew(
     groups = cluster_groups(cluster)
     place(config, cluster).remove()
     for topic, group in groups:
-        ports.queue.reset(topic, group)
+        reset(ports.queue, topic, group)
     # This brings everything that was recorded so far into the indexes, in which the refills find it. No process writes
     # the cluster meanwhile.
     worker(wiring.worker(ports, config, writers=()))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from feedstore import durable
 from feedstore.errors import ConfigError
 
 
@@ -28,11 +29,8 @@ def named(folder: Path | None, home: Path, program: str, address: str) -> Iterat
             left.unlink(missing_ok=True)
     path = folder / f"{stem}{os.getpid()}.json"
     target = {"targets": [address.removeprefix("http://")], "labels": {"home": str(home), "program": program}}
-    # Replaced as a whole: Prometheus may read it at any moment.
-    new = path.with_suffix(".new")
     try:
-        new.write_text(json.dumps([target]), encoding="utf-8")
-        new.replace(path)
+        durable.replace(path, json.dumps([target]))  # as a whole: Prometheus may read it at any moment
     except OSError as error:
         raise ConfigError(f"metrics.targets: {folder}: {error.strerror or error}") from error
     try:

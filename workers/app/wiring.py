@@ -24,7 +24,7 @@ from feedstore.lazy import Closable, later
 from feedstore.metering import Counting
 from feedstore.replicas.replicas import Replica
 from feedstore.tracing import UNTRACED, Tracer
-from feedstore.widecolumn import Access, UnavailableError, UnsafeTableError
+from feedstore.widecolumn import Access, Sweep, UnavailableError, UnsafeTableError
 from feedstore.widecolumn.metered import Metered
 from feedstore.widecolumn.progress import Progress
 from workers.app.gauges import LOOK_EVERY_S, ClusterGauges, QueueGauges
@@ -34,7 +34,7 @@ from workers.following.applied import Applied, OlderClusterError
 from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
 from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
-from workers.following.housekeeping import Housekeeper, LettersKept, Sweeper
+from workers.following.housekeeping import Housekeeper, LettersKept, sweep
 from workers.following.messages import (
     Delivery,
     Hold,
@@ -56,7 +56,7 @@ from workers.pipeline.stage import Begun, Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
-from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, NoQueueError, open_dead_letters
+from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, open_dead_letters
 from workers.queue.metered import MeteredQueue
 from workers.queue.port import DeadLetters, Malformed, Queue, QueueError, QueueUnavailableError, Topic
 from workers.queue.traced import TracedDeadLetters, processing, sending
@@ -141,8 +141,7 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
     if a queue in a file replaces another one. Raises QueueError, ConfigError.
     """
     _create_topics(config, first_offset)
-    with ExitStack() as stack:
-        queue = stack.enter_context(closing(open_queue(config, feedstore_wiring.clock_of(config))))
+    with closing(open_queue(config, feedstore_wiring.clock_of(config))) as queue:
         # From now on each group notices if retention drops messages before it has read them.
         queue.consumer(ACTIONS, EXPANDER).close()
         for cluster in config.clusters:
@@ -181,10 +180,7 @@ def open_queue(config: Config, clock: Callable[[], int], *, alone: bool = False)
     """
     match config.queue_scheme:
         case "embedded":
-            try:
-                return EmbeddedQueue.open(config.path(config.queue), topics_of(config), clock, alone=alone)
-            except NoQueueError as error:
-                raise NoQueueError(lost_queue(error)) from error
+            return EmbeddedQueue.open(config.path(config.queue), topics_of(config), clock, alone=alone)
         case "kafka":
             address = kafka_address(config)  # first: it says what to install
             from workers.queue.kafka import KafkaQueue  # noqa: PLC0415 - its library is an extra
@@ -222,11 +218,6 @@ def _create_topics(config: Config, first_offset: int) -> None:
                 raise QueueError("; ".join(map(str, left)))
         case _:
             assert_never(config.queue_scheme)
-
-
-def lost_queue(error: NoQueueError) -> str:
-    """The sentence about a home whose queue is missing."""
-    return f"{error}: the queue is lost; make a new one from the follow store with: feedctl reindex"
 
 
 def kafka_address(config: Config) -> "KafkaAddress":
@@ -424,7 +415,7 @@ def expander(ports: Ports, config: Config) -> Loop:
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:
     """The loops that write a cluster, in one process: its writer, retries and sweeper, and those of its catalogs."""
-    loops = [loop(ports, config, cluster) for loop in (writer, retries, _sweeping)]
+    loops = [loop(ports, config, cluster) for loop in (writer, retries, _sweeper)]
     if config.catalogs:
         from workers.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
 
@@ -506,9 +497,9 @@ def housekeeping(ports: Ports, config: Config) -> Loop:
     return _every_so_often("housekeeper", housekeeper(ports, config).forget, "housekeeping.unavailable", ports, config)
 
 
-def _sweeping(ports: Ports, config: Config, cluster: str) -> Loop:
-    sweep = sweeper(ports, config, cluster).sweep
-    return _every_so_often(f"sweeper-{cluster}", sweep, "sweep.unavailable", ports, config)
+def _sweeper(ports: Ports, config: Config, cluster: str) -> Loop:
+    do = sweeping(ports, config, cluster)
+    return _every_so_often(f"sweeper-{cluster}", do, "sweep.unavailable", ports, config)
 
 
 def _every_so_often(name: str, do: Callable[[], object], event: str, ports: Ports, config: Config) -> Loop:
@@ -532,8 +523,9 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
     )
 
 
-def sweeper(ports: Ports, config: Config, cluster: str) -> Sweeper:
-    return Sweeper(_metered(ports, cluster), ports.follows, config.limits, time.monotonic, ports.meter)
+def sweeping(ports: Ports, config: Config, cluster: str) -> Callable[[], Sweep | None]:
+    """The sweep of a cluster."""
+    return partial(sweep, _metered(ports, cluster), ports.follows, config.limits, time.monotonic, ports.meter)
 
 
 def _writer(ports: Ports, limits: Limits, cluster: str) -> Writer:

@@ -1,10 +1,10 @@
 """A board in a file, for backups and analyses elsewhere: Parquet, in the board's order."""
 
-import os
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
+from feedstore import durable
 from feedstore.boards import MAX_PAGE, Boards, Place
 from feedstore.errors import MissingExtraError
 
@@ -42,7 +42,6 @@ def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], 
             on_progress(pins)
             after = page.after
             more = after is not None
-    with new.open("rb") as file:
-        os.fsync(file.fileno())
+    durable.sync_file(new)
     new.replace(path)
     return pins

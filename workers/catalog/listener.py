@@ -7,7 +7,7 @@ answered, and records live for their `ttl`.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, Generic, TypeVar
 
@@ -17,7 +17,6 @@ from feedstore.catalog.port import Update
 from feedstore.catalog.reader import Catalog
 from feedstore.clocks import APART_MAX_MS
 from feedstore.errors import NotNowError
-from workers.catalog.messages import Posted
 from workers.pipeline.retry import Rest
 from workers.pipeline.ticks import KnownPartitions, Settled, Tick
 from workers.queue.port import Malformed, Queue, QueueError, QueueUnavailableError, Tail, Topic
@@ -50,14 +49,14 @@ class Hears(Generic[Body]):
     updates are told apart. The ticks of the update's own partition decide: a reader that has read just these ticks has
     not read the update.
 
-    updates_of: returns what a message says, and to which of the catalogs. clock_ms: the source's time, as far as this
-    process knows it.
+    catalogs: by name. updates_of: returns what a message says, and to which catalog; updates of other catalogs are
+    passed over. clock_ms: the source's time, as far as this process knows it.
     """
 
     def __init__(
         self,
-        catalogs: Collection[Catalog[Any]],
-        updates_of: Callable[[Body], Iterable[tuple[Catalog[Any], Update]]],
+        catalogs: Mapping[str, Catalog[Any]],
+        updates_of: Callable[[Body], tuple[str, Iterable[Update]]],
         clock_ms: Callable[[], int],
     ) -> None:
         self._catalogs = catalogs
@@ -72,7 +71,7 @@ class Hears(Generic[Body]):
         # Earlier ticks may have been missed, but no answer that knew of them is held as one that the stream keeps
         # fresh.
         self._promised.clear()
-        for catalog in self._catalogs:
+        for catalog in self._catalogs.values():
             catalog.heard_from(after_ms)
 
     def hear(self, partition: int, body: Body | Tick) -> None:
@@ -82,7 +81,11 @@ class Hears(Generic[Body]):
             if body.settled_ms <= self._clock_ms() + APART_MS:
                 self._promised[partition] = max(self._promised.get(partition, 0), body.settled_ms)
             return
-        for catalog, update in self._updates_of(body):
+        name, updates = self._updates_of(body)
+        catalog = self._catalogs.get(name)
+        if catalog is None:
+            return
+        for update in updates:
             if update.time_ms >= self._promised.get(partition, 0):
                 catalog.entered(update)
             else:
@@ -92,32 +95,8 @@ class Hears(Generic[Body]):
         """Notes for each catalog that every update up to this time has been entered, if it was not missed before
         `heard_from`.
         """
-        for catalog in self._catalogs:
+        for catalog in self._catalogs.values():
             catalog.note_known(known_ms)
-
-
-def hears_actions(
-    catalog: Catalog[Any], update_of: Callable[[Body], Update | None], clock_ms: Callable[[], int]
-) -> Hears[Body]:
-    """Hears recorded actions. update_of: returns what a message says to the catalog; None: nothing."""
-
-    def updates_of(body: Body) -> Iterable[tuple[Catalog[Any], Update]]:
-        update = update_of(body)
-        return () if update is None else ((catalog, update),)
-
-    return Hears([catalog], updates_of, clock_ms)
-
-
-def hears_posted(catalogs: Mapping[str, Catalog[Any]], clock_ms: Callable[[], int]) -> Hears[Posted]:
-    """Hears posted updates. catalogs: by name; updates that are posted to other catalogs are passed over."""
-
-    def updates_of(body: Posted) -> Iterator[tuple[Catalog[Any], Update]]:
-        catalog = catalogs.get(body.catalog)
-        if catalog is not None:
-            for each in body.updates:
-                yield catalog, Update(each.key, each.time_ms, each.record)
-
-    return Hears(catalogs.values(), updates_of, clock_ms)
 
 
 class Listener(Generic[Body]):

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, MAX_TIME_MS, Update
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError
+from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError, portions
 
 VERSION: Final = 1
 
@@ -41,6 +41,10 @@ class Posted(msgspec.Struct, frozen=True, tag_field="type", tag="updates"):
     catalog: Annotated[str, Meta(min_length=1, max_length=100)]
     updates: Annotated[list[Change], Meta(min_length=1, max_length=MAX_KEYS)]
 
+    def said(self) -> Iterator[Update]:
+        """The updates, as catalogs take them."""
+        return (Update(each.key, each.time_ms, each.record) for each in self.updates)
+
 
 class _Envelope(msgspec.Struct, frozen=True):
     v: int
@@ -62,17 +66,12 @@ def encode_update(message: Posted | Tick) -> bytes:
 
 def batches(catalog: str, updates: Sequence[Update]) -> Iterator[Posted]:
     """Divides updates into messages, each within the bounds of a message."""
-    batch: list[Change] = []
-    size = 0
-    for update in updates:
-        adds = _UPDATE_BYTES + len(update.key) + len(update.record or b"")
-        if batch and (len(batch) == MAX_KEYS or size + adds > BATCH_BYTES):
-            yield Posted(catalog, batch)
-            batch, size = [], 0
-        batch.append(Change(*update))
-        size += adds
-    if batch:
-        yield Posted(catalog, batch)
+    for some in portions(updates, _size, BATCH_BYTES, MAX_KEYS):
+        yield Posted(catalog, [Change(*update) for update in some])
+
+
+def _size(update: Update) -> int:
+    return _UPDATE_BYTES + len(update.key) + len(update.record or b"")
 
 
 def decode_update(value: bytes) -> Posted | Tick:

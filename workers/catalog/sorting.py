@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError
+from workers.queue.port import portions
 
 PART_BYTES: Final = 64 << 20
 """About how many bytes of entries are in memory at once."""
@@ -29,9 +30,9 @@ def by_key(entries: Iterable[tuple[bytes, bytes]], part_bytes: int = PART_BYTES)
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="feedstore-sort-")))
         try:
             parts: list[Iterable[tuple[bytes, bytes]]] = []
-            for number, part in enumerate(_parts(entries, part_bytes)):
+            for number, part in enumerate(portions(entries, _size, part_bytes)):
                 file = stack.enter_context((directory / str(number)).open("w+b"))
-                _write(file, part)
+                _write(file, sorted(part, key=itemgetter(0)))
                 parts.append(_read(file))
             before = None
             for entry in heapq.merge(*parts, key=itemgetter(0)):
@@ -43,17 +44,8 @@ def by_key(entries: Iterable[tuple[bytes, bytes]], part_bytes: int = PART_BYTES)
             raise CatalogUnavailableError(f"{directory}: {error.strerror or error}") from error
 
 
-def _parts(entries: Iterable[tuple[bytes, bytes]], part_bytes: int) -> Iterator[list[tuple[bytes, bytes]]]:
-    part: list[tuple[bytes, bytes]] = []
-    size = 0
-    for entry in entries:
-        part.append(entry)
-        size += len(entry[0]) + len(entry[1]) + _ENTRY_BYTES
-        if size >= part_bytes:
-            yield sorted(part, key=itemgetter(0))
-            part, size = [], 0
-    if part:
-        yield sorted(part, key=itemgetter(0))
+def _size(entry: tuple[bytes, bytes]) -> int:
+    return len(entry[0]) + len(entry[1]) + _ENTRY_BYTES
 
 
 def _write(file: IO[bytes], part: Iterable[tuple[bytes, bytes]]) -> None:

@@ -15,7 +15,7 @@ from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import KnownPartitions, Tick
-from workers.queue.port import GroupBusyError, Queue, Topic, lost_of
+from workers.queue.port import GroupBusyError, Queue, Topic, lost_of, reset, rewind
 
 _log = structlog.get_logger()
 
@@ -33,15 +33,15 @@ def updater_group(catalog: str, cluster: str) -> str:
 class Updater(Generic[Body]):
     """Enters updates into a catalog that has a builder: the next generation mends a gap. Used by one thread.
 
-    store: the catalog in one cluster; if it is in files, this process owns its delta. updates_of: returns what messages
-    say to the catalog. now: the time by the clock that dates ticks and the queue's messages. kept_ms: the least time
-    for which the queue keeps messages.
+    store: the catalog in one cluster; if it is in files, this process owns its delta. updates_of: returns what a
+    message says to the catalog. now: the time by the clock that dates ticks and the queue's messages. kept_ms: the
+    least time for which the queue keeps messages.
     """
 
     def __init__(
         self,
         store: CatalogStore,
-        updates_of: Callable[[Iterable[Body]], Sequence[Update]],
+        updates_of: Callable[[Body], Iterable[Update]],
         queue: Queue,
         topic: Topic[object],
         group: str,
@@ -70,14 +70,14 @@ class Updater(Generic[Body]):
         # If the group has another member, that one has already done both.
         with suppress(GroupBusyError):
             if lost:
-                self._queue.reset(self._topic, self._group)
+                reset(self._queue, self._topic, self._group)
             if self._goes_back(known_ms):
-                again = self._queue.rewind(self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
+                again = rewind(self._queue, self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
                 _log.info("catalog.begins", group=self._group, messages_again=again)
 
     def enter(self, bodies: Iterable[Body]) -> None:
         """Enters the updates of messages; durable when it returns. Raises CatalogUnavailableError: enter all again."""
-        updates = self._updates_of(bodies)
+        updates = [update for body in bodies for update in self._updates_of(body)]
         for first in range(0, len(updates), MAX_KEYS):
             self._store.update(updates[first : first + MAX_KEYS])
 
@@ -139,13 +139,6 @@ class PostedUpdater(Updater[Posted]):
         return True
 
 
-def posted_to(catalog: str) -> Callable[[Iterable[Posted]], list[Update]]:
-    """Makes the function that returns the updates of messages for one catalog; those of other catalogs are passed
-    over.
-    """
-
-    def updates_of(bodies: Iterable[Posted]) -> list[Update]:
-        mine = (body.updates for body in bodies if body.catalog == catalog)
-        return [Update(each.key, each.time_ms, each.record) for updates in mine for each in updates]
-
-    return updates_of
+def posted_to(catalog: str) -> Callable[[Posted], Iterable[Update]]:
+    """Makes the function that returns what a message says to one catalog."""
+    return lambda posted: posted.said() if posted.catalog == catalog else ()

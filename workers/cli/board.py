@@ -1,7 +1,6 @@
 """board, board check, board export, board respace, board reset: the order of a board."""
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -218,7 +217,8 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
     with session.follows() as follows:
         boards = Boards(follows)
         dropped = sum(boards.drop_dead(board_id, part.dead) for part in checked(boards, board_id)) if pin is None else 0
-        for each in _narrow(boards, board_id) if pin is None else [pin]:
+        narrow = (each for part in checked(boards, board_id) for each in part.narrow)
+        for each in narrow if pin is None else [pin]:
             looked += 1
             for step in respaced(boards, RespaceAsked(board_id, each, now_ms)):
                 rows += step.rows
@@ -233,11 +233,6 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
         note(f"board {board_id}: made room at {plural(looked, 'place')}, {plural(rows, 'row')} written")
     else:
         note(f"board {board_id}: no gap is narrow, nothing was written")
-
-
-def _narrow(boards: Boards, board_id: int) -> Iterator[int]:
-    for part in checked(boards, board_id):
-        yield from part.narrow
 
 
 @board.command(short_help="Bring BOARD back into the order of time, newest first.")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
-from typing import Final, assert_never
+from typing import Final
 
 import click
 
@@ -53,10 +53,7 @@ def catalog() -> None:
 
 def _clusters(session: Session, name: str, cluster: str | None) -> list[str]:
     settings_of(session.config, name)
-    if cluster is not None:
-        session.refuse_unknown(cluster)
-        return [cluster]
-    return [each.name for each in session.config.clusters]
+    return session.clusters(cluster)
 
 
 @catalog.command("list", short_help="Show the generations of each catalog in each cluster.")
@@ -357,15 +354,7 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
       feedctl catalog get pins 12345
       feedctl catalog get ads campaign-7 --json
     """
-    match kind_of(name).source:
-        case "pins":
-            if not (key.isascii() and key.isdecimal() and len(key) < 20 and 0 < int(key) <= MAX_ID):
-                raise click.UsageError(f"{key!r}: expected the id of a pin")
-            asked = pins.key_of(int(key))
-        case "files":
-            asked, _ = form_of(name).key("KEY", key)
-        case unknown:
-            assert_never(unknown)
+    asked, _ = form_of(name).key("KEY", key)
     there = False
     for each in _clusters(session, name, None):
         try:

@@ -42,8 +42,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     """
     if everybody == (user is not None):
         raise click.UsageError("give either USER or --all")
-    if cluster is not None:
-        session.refuse_unknown(cluster)
+    names = session.clusters(cluster)
     try:
         with (
             stopping() as stop,
@@ -53,7 +52,6 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
         ):
             heartbeat()
             with session.ports("read", feeds=False) as ports:
-                names = _named(ports, cluster)
                 lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
                 if lost and not everybody:
                     raise UnavailableError(
@@ -74,7 +72,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     except HomeBusyError as error:
         heartbeat()
         with session.ports("read") as ports:
-            gone = [name for name in _named(ports, cluster) if rebuilding.needs_new(ports, session.config, name)]
+            gone = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
             if gone:
                 raise HomeBusyError(f"{error}; {', '.join(gone)} must be created again", error.pid) from error
             _ask(ports, user, cluster)
@@ -93,10 +91,6 @@ def _refuse_left(session: Session, spans: Sequence[UserRange], clusters: Sequenc
         raise CommandRefusedError(
             f"{plural(total.differences, 'difference')} left that a refill does not mend: {' '.join(words)}"
         )
-
-
-def _named(ports: Ports, cluster: str | None) -> list[str]:
-    return list(ports.replicas) if cluster is None else [cluster]
 
 
 def _ask(ports: Ports, user: int | None, cluster: str | None) -> None:

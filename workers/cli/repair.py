@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import click
@@ -93,9 +94,7 @@ def repair(
       feedctl repair --cluster b --users 12,100-199
       feedctl repair --rate 500 --audit /var/log/feed-repairs.jsonl
     """
-    if cluster is not None:
-        session.refuse_unknown(cluster)
-    clusters = [] if cluster is None else [cluster]
+    clusters = session.clusters(cluster)
     spans = EVERYBODY if users is None else users
     if dry_run:
         _dry_run(session, clusters, spans, wait_s, as_json=as_json)
@@ -162,7 +161,7 @@ def _rounds(
             seen = found(ports, limits, spans, Total(), progress, clusters)
         else:
             seen = iter(verifier(ports, limits, clusters).again(again))
-        for some in _batches(seen):
+        while some := list(islice(seen, _AT_ONCE)):
             done = repairer.mend(some)
             mended += len(done)
             too_many = too_many or len(found_now) + len(some) > _MENDED_MAX
@@ -180,17 +179,6 @@ def _rounds(
         again = None if too_many else found_now
     land()
     return [*found(ports, limits, spans, Total(), progress, clusters)], count
-
-
-def _batches(findings: Iterator[Finding]) -> Iterator[list[Finding]]:
-    some: list[Finding] = []
-    for finding in findings:
-        some.append(finding)
-        if len(some) == _AT_ONCE:
-            yield some
-            some = []
-    if some:
-        yield some
 
 
 class _Pace:

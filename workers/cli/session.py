@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,23 +106,19 @@ class Session:
         """The home's configuration. Raises ConfigError."""
         return configuration.load(self.home, os.environ)
 
-    @contextlib.contextmanager
-    def follows(self) -> "Iterator[FollowStore]":
+    def follows(self) -> "contextlib.closing[FollowStore]":
         """The follow store of the home, closed at the end: for commands that need nothing else."""
         from feedstore.app.wiring import clock_of, open_follows  # noqa: PLC0415 - other commands do not wait for it
 
-        with contextlib.closing(open_follows(self.config, clock_of(self.config))) as follows:
-            yield follows
+        return contextlib.closing(open_follows(self.config, clock_of(self.config)))
 
-    @contextlib.contextmanager
-    def ports(self, access: Access, *, feeds: bool = True, tracer: Tracer = UNTRACED) -> "Iterator[Ports]":
+    def ports(self, access: Access, *, feeds: bool = True, tracer: Tracer = UNTRACED) -> "contextlib.closing[Ports]":
         """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds: whether feeds are read
         or written. tracer: gets the traces.
         """
         from workers.app import wiring  # noqa: PLC0415 - commands that only record do not wait for it
 
-        with contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds, tracer=tracer)) as ports:
-            yield ports
+        return contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds, tracer=tracer))
 
     @contextlib.contextmanager
     def working_ports(self, access: Access, program: Program, *, feeds: bool = True) -> "Iterator[Ports]":
@@ -133,19 +130,15 @@ class Session:
             with self.ports(access, feeds=feeds, tracer=tracer) as ports:
                 yield ports
 
-    @contextlib.contextmanager
-    def lock(self) -> Iterator[int]:
+    def lock(self) -> AbstractContextManager[int]:
         """Holds the home as its one worker; gives the lock's descriptor. Raises HomeBusyError."""
-        with home.worker_lock(self.config.home) as lock:
-            yield lock
+        return home.worker_lock(self.config.home)
 
-    @contextlib.contextmanager
-    def writers(self) -> "Iterator[Sequence[WriterProcess]]":
+    def writers(self) -> "AbstractContextManager[Sequence[WriterProcess]]":
         """The processes of the writers, inside `lock` and before anything is opened: `writer_process.forked`."""
         from workers.app import writer_process  # noqa: PLC0415 - other commands do not wait for it
 
-        with writer_process.forked(self.config, self.log_level) as writers:
-            yield writers
+        return writer_process.forked(self.config, self.log_level)
 
     def worker(self) -> int | None:
         """The process id of the worker that holds the home (0: unknown); None if there is none."""
@@ -157,6 +150,10 @@ class Session:
 
     def refuse_unknown(self, cluster: str) -> None:
         self.config.cluster(cluster)
+
+    def clusters(self, cluster: str | None) -> list[str]:
+        """The clusters that `--cluster` means; without it all. Raises ConfigError: there is no such cluster."""
+        return [each.name for each in self.config.clusters] if cluster is None else [self.config.cluster(cluster).name]
 
 
 pass_session = click.make_pass_decorator(Session)

@@ -212,9 +212,7 @@ def _shown(line: dict[str, Any]) -> str:
 def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool, HBasePlace]]":
     """Resolve `--cluster` to (name, tool, gateways). Raises ConfigError before any cluster is contacted."""
     config = session.config
-    if cluster is not None:
-        session.refuse_unknown(cluster)
-    meant = [each for each in config.clusters if cluster in (None, each.name) and each.scheme == "hbase"]
+    meant = [each for each in map(config.cluster, session.clusters(cluster)) if each.scheme == "hbase"]
     if not meant:
         which = "no cluster of this home is" if cluster is None else f"cluster {cluster} is not"
         raise ConfigError(f"{which} HBase: there are no tables to manage")

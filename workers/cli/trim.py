@@ -25,7 +25,7 @@ def trim(session: Session, *, as_json: bool) -> None:
     try:
         with session.lock(), session.ports("write") as ports:
             for name in ports.replicas:
-                swept = wiring.sweeper(ports, session.config, name).sweep()
+                swept = wiring.sweeping(ports, session.config, name)()
                 if swept is None:
                     note(
                         f"{name}: asked HBase to check whether a compaction is due; to trim now: "

@@ -6,16 +6,17 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 
 import click
 
 from feedstore.app.wiring import monotonic_s
-from feedstore.domain import MAX_ID, Followee
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.store import FollowStore
 from workers.app import memory_tuning, wiring
 from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
 from workers.cli.session import DURATION, ID, REFUSED, Session, TryLaterError, json_option, pass_session
+from workers.following.expected import followers
 from workers.following.faults import fault
 from workers.following.landed import Waiting, lags, landed_before, waiting
 from workers.following.ports import Ports
@@ -35,11 +36,9 @@ class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versi
         spans: list[UserRange] = []
         for part in str(value).split(","):
             first, dash, last = part.strip().partition("-")
-            if not first.isdecimal() or (dash and not last.isdecimal()):
-                self.fail(f"{part!r}: expected an id, or a range such as 10-20", param, ctx)
-            span = UserRange(int(first), int(last if dash else first))
-            if not 1 <= span.first <= span.last <= MAX_ID:
-                self.fail(f"{part!r}: expected ids from 1 to 2^63-1, the smaller one first", param, ctx)
+            span = UserRange(ID.convert(first, param, ctx), ID.convert(last if dash else first, param, ctx))
+            if span.first > span.last:
+                self.fail(f"{part!r}: expected the smaller id first, as in 10-20", param, ctx)
             spans.append(span)
         return _ascending(spans)
 
@@ -211,7 +210,7 @@ def found(
     clusters: Sequence[str] = (),
 ) -> Iterator[Finding]:
     """Yields the faults in the feeds of some users, as they are found. clusters: only these; otherwise all."""
-    for seen in looked(ports, limits, spans, total.up_to, clusters):
+    for seen in verifier(ports, limits, clusters).look(spans, total.up_to):
         progress.clear()
         yield from seen.findings
         # Only now: findings that were not told yet must be found again if this ends.
@@ -228,13 +227,7 @@ def found(
     progress.clear()
 
 
-def looked(
-    ports: Ports, limits: Limits, spans: Sequence[UserRange], after_user: int = 0, clusters: Sequence[str] = ()
-) -> Iterator[Seen]:
-    return verifier(ports, limits, clusters).look(spans, after_user)
-
-
-def verifier(ports: Ports, limits: Limits, clusters: Sequence[str] = ()) -> Verifier:
+def verifier(ports: Ports, limits: Limits, clusters: Sequence[str]) -> Verifier:
     tables = {name: each.tables[FEEDS] for name, each in ports.replicas.items() if not clusters or name in clusters}
     return Verifier(ports.follows, tables, limits.cap, lambda: landed_before(ports))
 
@@ -254,7 +247,7 @@ def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float
         before_ms = landed_before(ports)
         left = waiting(ports) if alone else Waiting({}, None)
         if left.work:
-            return said(left.work)
+            return f"work is waiting, and no worker runs ({counted(left.work)}): {_WORK}"
         # While refills wait, the outbox and the settled times stay as they are.
         until_ms = min(now_ms, left.refills_ms or now_ms)
         late = [name for name, before in before_ms.items() if before < until_ms]
@@ -277,10 +270,6 @@ def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float
 _WORK = "first run feedctl work --until-idle"
 
 
-def said(work: Mapping[str, int]) -> str:
-    return f"work is waiting, and no worker runs ({counted(work)}): {_WORK}"
-
-
 def counted(work: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {count:,}" for name, count in work.items() if count)
 
@@ -289,21 +278,13 @@ def chosen(follows: FollowStore, count: int, seed: int) -> list[UserRange]:
     """Chooses `count` of the users who follow anything, at random, each with the same chance."""
     rng = random.Random(seed)  # noqa: S311 - one seed must always give the same users
     users: list[int] = []
-    for number, user in enumerate(following(follows)):
+    for number, user in enumerate(chain.from_iterable(followers(follows))):
         place = number if number < count else rng.randrange(number + 1)
         if place == len(users):
             users.append(user)
         elif place < count:
             users[place] = user
     return [UserRange(user, user) for user in sorted(users)]
-
-
-def following(follows: FollowStore) -> Iterator[int]:
-    """Yields every user who follows anything, ascending; one edge of each is read."""
-    after: tuple[int, Followee] | None = None
-    while page := follows.all_edges_after(after, 1):
-        yield page[0].follower
-        after = (page[0].follower, Followee("user", MAX_ID))
 
 
 def show(finding: Finding, *, as_json: bool) -> None:

@@ -253,7 +253,6 @@ def relay(session: Session, metrics_at: str | None) -> None:
 
     def loops(ports: Ports) -> list[Loop]:
         config = session.config
-        wiring.refuse_unsafe(ports, config)
         looking: list[Loop] = []
         if metrics_at or config.metrics.listen:
             looking = [*wiring.gauges(ports, config, faults=True), *wiring.canaries(ports, config)]
@@ -272,12 +271,7 @@ def expand(session: Session, metrics_at: str | None) -> None:
     Examples:
       feedctl expand
     """
-
-    def loops(ports: Ports) -> list[Loop]:
-        wiring.refuse_unsafe(ports, session.config)
-        return [wiring.expander(ports, session.config)]
-
-    _run_part(session, loops, "expand", metrics_at)
+    _run_part(session, lambda ports: [wiring.expander(ports, session.config)], "expand", metrics_at)
 
 
 @click.command()
@@ -295,16 +289,19 @@ def write(session: Session, cluster: str, metrics_at: str | None) -> None:
       feedctl write --cluster a
     """
     session.refuse_unknown(cluster)
-
-    def loops(ports: Ports) -> list[Loop]:
-        wiring.refuse_unsafe(ports, session.config, [cluster])
-        return wiring.writing(ports, session.config, cluster)
-
-    _run_part(session, loops, "write", metrics_at)
+    _run_part(session, lambda ports: wiring.writing(ports, session.config, cluster), "write", metrics_at, [cluster])
 
 
-def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: Program, metrics_at: str | None) -> None:
-    """Runs loops in this process until a signal comes or one ends by itself. Raises WorkerFailedError."""
+def _run_part(
+    session: Session,
+    loops: Callable[[Ports], list[Loop]],
+    program: Program,
+    metrics_at: str | None,
+    written: Sequence[str] = (),
+) -> None:
+    """Runs loops in this process until a signal comes or one ends by itself. written: the clusters that they write.
+    Raises WorkerFailedError, and the errors of `wiring.refuse_unsafe`.
+    """
     if wiring.is_embedded(session.config):
         raise ConfigError(
             f"{session.home}: the queue or a cluster of this home is a file, so the home has one worker: feedctl work"
@@ -317,6 +314,7 @@ def _run_part(session: Session, loops: Callable[[Ports], list[Loop]], program: P
         session.working_ports("write", program) as ports,
         contextlib.nullcontext() if endpoint is None else endpoint.of(ports.meter),
     ):
+        wiring.refuse_unsafe(ports, session.config, written)
         worker = Worker(loops(ports), ports.meter)
         wiring.warn_of_partitions(ports, session.config)
         every = worker.running()

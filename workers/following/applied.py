@@ -19,7 +19,7 @@ from feedstore.widecolumn.progress import Progress
 from workers.following.groups import cluster_groups, damaged_message, lost_message
 from workers.following.topics import DELIVERIES, RETRIES
 from workers.pipeline.retry import RETRY_REST
-from workers.queue.port import PositionLostError, Queue, Topic
+from workers.queue.port import PositionLostError, Queue, Topic, go_back
 
 _log = structlog.get_logger()
 
@@ -149,7 +149,7 @@ class Applied:
             raise PositionLostError(lost_message(self._cluster))
         back = behind(self._progress, self._queue, self._topic, self._group)
         if back:
-            again = self._queue.go_back(self._topic, self._group, back)
+            again = go_back(self._queue, self._topic, self._group, back)
             _log.warning("cluster.older", cluster=self._cluster, group=self._group, messages_again=again)
         if _is_unnamed(self._progress):
             note_all(self._cluster, self._progress, self._queue)

@@ -226,8 +226,10 @@ class Expander:
         self._follows.deletions([action.pin.pin for action in some if isinstance(action, PinSaved)])
 
     def _is_late(self, action: RecordedAction, now_ms: int) -> bool:
-        """Whether an action is so old that it must get a new time before it is expanded (rule 8)."""
-        return _ages(action) and now_ms - action.committed_ms > self._limits.action_age_ms
+        """Whether an action is so old that it must get a new time before it is expanded (rule 8): its deliveries could
+        come too late. Requests for room on a board lead to none.
+        """
+        return not isinstance(action, RespaceAsked) and now_ms - action.committed_ms > self._limits.action_age_ms
 
     def _index(self, actions: _Sorted) -> None:
         self._follows.index(edges=actions.edges, pins=actions.saved, deletions=actions.deleted)
@@ -421,11 +423,6 @@ def _traced(deliveries: Iterable[Delivery], onward: Mapping[Key, Context]) -> It
     for delivery in deliveries:
         trace = onward.get(delivery.action)
         yield delivery if trace is None else replace(delivery, trace=trace)
-
-
-def _ages(action: RecordedAction) -> bool:
-    """Whether the deliveries of an action can come too late (rule 8)."""
-    return not isinstance(action, RespaceAsked)
 
 
 def _in_turn(actions: Sequence[_Action]) -> Iterator[Sequence[_Action]]:

@@ -105,44 +105,27 @@ def expire_letters(
                 on_dropped(letter, "too many" if number < too_many else "too old")
 
 
-class Sweeper:
-    """Trims one cluster, and drops masked versions and expired markers. It runs where the cluster's writer runs. clock:
-    monotonic seconds.
+def sweep(
+    replica: Replica, follows: FollowStore, limits: Limits, clock: Callable[[], float], meter: Meter = UNCOUNTED
+) -> Sweep | None:
+    """Trims one cluster, and drops masked versions and expired markers. None: the cluster sweeps by itself, and was
+    only asked to check whether it is time. It runs where the cluster's writer runs. clock: monotonic seconds.
+
+    Raises:
+        UnavailableError, FollowStoreUnavailableError: do it again later.
     """
-
-    def __init__(
-        self,
-        replica: Replica,
-        follows: FollowStore,
-        limits: Limits,
-        clock: Callable[[], float],
-        meter: Meter = UNCOUNTED,
-    ) -> None:
-        self._meter = meter
-        self._clock = clock
-        self._replica = replica
-        self._follows = follows
-        self._limits = limits
-
-    def sweep(self) -> Sweep | None:
-        """Sweeps now. None: the cluster sweeps by itself, and was only asked to check whether it is time.
-
-        Raises:
-            UnavailableError, FollowStoreUnavailableError: do it again later.
-        """
-        replica = self._replica
-        began_s = self._clock()
-        now_ms = self._follows.now()
-        Progress(replica.progress).forget(now_ms - self._limits.purge_window_ms)
-        replica.progress.sweep(now_ms)
-        swept = replica.tables[FEEDS].sweep(now_ms)
-        if swept is None:
-            self._meter.add(metrics.SWEEPS, 1, replica.name, "asked")
-            _log.info("sweep.asked", cluster=replica.name)
-        else:
-            self._meter.add(metrics.SWEEPS, 1, replica.name, "done")
-            self._meter.note(metrics.SWEEP_SECONDS, self._clock() - began_s, replica.name)
-            for reason in ("trimmed", "masked", "markers"):
-                self._meter.add(metrics.SWEPT, getattr(swept, reason), replica.name, reason)
-            _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
-        return swept
+    began_s = clock()
+    now_ms = follows.now()
+    Progress(replica.progress).forget(now_ms - limits.purge_window_ms)
+    replica.progress.sweep(now_ms)
+    swept = replica.tables[FEEDS].sweep(now_ms)
+    if swept is None:
+        meter.add(metrics.SWEEPS, 1, replica.name, "asked")
+        _log.info("sweep.asked", cluster=replica.name)
+    else:
+        meter.add(metrics.SWEEPS, 1, replica.name, "done")
+        meter.note(metrics.SWEEP_SECONDS, clock() - began_s, replica.name)
+        for reason in ("trimmed", "masked", "markers"):
+            meter.add(metrics.SWEPT, getattr(swept, reason), replica.name, reason)
+        _log.info("sweep.done", cluster=replica.name, **dataclasses.asdict(swept))
+    return swept

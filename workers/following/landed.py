@@ -34,7 +34,8 @@ def landed_before(ports: Ports) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, replica in ports.replicas.items():
         # Groups of catalogs do not count: their updates are in no feed.
-        at_rest = _have_nothing_left(ports, [(ACTIONS, EXPANDER), *cluster_groups(name)])
+        readers = [(ACTIONS, EXPANDER), *cluster_groups(name)]
+        at_rest = not any(lag_of(ports.queue, topic, group) for topic, group in readers)
         progress = Progress(replica.progress)
         with suppress(DamagedError):
             at_rest_ms = progress.landed_before(settled_ms) if at_rest else 0
@@ -95,8 +96,4 @@ def drained(ports: Ports, clusters: Iterable[str]) -> bool:
     """Whether the expander and the groups that write these clusters have nothing left to do. What waits for the relay
     does not count.
     """
-    return _have_nothing_left(ports, groups(ports, clusters))
-
-
-def _have_nothing_left(ports: Ports, some: Iterable[tuple[Topic[object], str]]) -> bool:
-    return not any(lag_of(ports.queue, topic, group) for topic, group in some)
+    return not any(lag_of(ports.queue, topic, group) for topic, group in groups(ports, clusters))

@@ -19,7 +19,7 @@ from feedstore.follows.store import FollowStore
 from workers.following.messages import Delivery, Stray, encode_delivery
 from workers.following.topics import DELIVERIES
 from workers.following.verify import Finding
-from workers.queue.port import Queue
+from workers.queue.port import Queue, portions
 
 REMOVED = ("extra", "differs", "displaced", "unknown user")
 """The kinds of entries that must not be there."""
@@ -94,7 +94,8 @@ class Repairer:
                 for ts, some in by_ts.items()
                 for start in range(0, len(some), MAX_CHUNK)
             ]
-            deliveries = [Delivery(action, now_ms, cluster=cluster, strays=part) for part in _parts(strays)]
+            parts = portions(strays, lambda stray: len(stray.columns), MAX_CHUNK)
+            deliveries = [Delivery(action, now_ms, cluster=cluster, strays=part) for part in parts]
             self._queue.publish(DELIVERIES, [encode_delivery(each) for each in deliveries])
 
     def _refill(self, findings: Sequence[Finding]) -> None:
@@ -123,20 +124,6 @@ class Repairer:
                     active = [edge for edge in both if edge is not None and edge.active]
                     if active:
                         yield each, max(active, key=lambda edge: edge.ts)
-
-
-def _parts(strays: Sequence[Stray]) -> Iterator[list[Stray]]:
-    """Divides strays into parts of about MAX_CHUNK columns, as many as a message may hold."""
-    part: list[Stray] = []
-    cells = 0
-    for stray in strays:
-        if part and cells + len(stray.columns) > MAX_CHUNK:
-            yield part
-            part, cells = [], 0
-        part.append(stray)
-        cells += len(stray.columns)
-    if part:
-        yield part
 
 
 def audited(finding: Finding, what: str, at_ms: int) -> Mapping[str, object]:

@@ -4,15 +4,13 @@ It only takes time: every write is in the queue for days, and may be repeated (r
 now are expanded again (rule 8).
 """
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from feedstore.following import FEEDS, Limits, Witnesses
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
-
-_NEVER_MS: Final = 2**62
-"""A time after all messages: a rewind to it moves nothing, but is refused if any rewind would be."""
+from workers.queue import port
 
 
 class TooFarBackError(Exception):
@@ -46,7 +44,7 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
         )
     groups = cluster_groups(cluster)
     for topic, group in groups:
-        ports.queue.rewind(topic, group, _NEVER_MS)
+        ports.queue.move(topic, group, {})  # moves nothing, and is refused if any move would be
     now_ms = ports.follows.now()
     to_ms = max(1, now_ms - by_ms)
     # This comes first: from here on the cluster says that it may lack what was committed since, until a tick from after
@@ -55,7 +53,7 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
     replica = ports.replicas[cluster]
     progress = Progress(replica.progress)
     progress.hold([(to_ms, now_ms)])
-    again = {group: ports.queue.rewind(topic, group, to_ms) for topic, group in groups}
+    again = {group: port.rewind(ports.queue, topic, group, to_ms) for topic, group in groups}
     # Witnesses may be among the lost writes. The writes are on their way again; until this step the cluster counts as
     # damaged, and no writer starts.
     Witnesses(replica.tables[FEEDS], progress).renew()

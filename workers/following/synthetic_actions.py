@@ -16,21 +16,19 @@ _SKEW = 0.9
 """How skewed popularity and activity are: the weight of the n-th is (n + 10) ** -_SKEW, near Zipf's law."""
 _WARM_UP = 0.05
 """This first share of the actions is saves only: there must be users and boards to follow."""
+_FOLLOWS, _UNFOLLOWS, _DELETIONS = 0.45, 0.04, 0.01
+"""Their shares of the actions after that; all others are saved pins."""
+_OF_BOARDS = 0.15
+"""The share of the follows that are of boards."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape of a graph. users: at least 2. actions: how many. The shares are of the actions after the first saves;
-    all that remain are saved pins.
-    """
+    """The shape of a graph. users: at least 2. actions: how many."""
 
     users: int
     actions: int
     seed: int
-    follow_share: float = 0.45
-    unfollow_share: float = 0.04
-    delete_share: float = 0.01
-    board_share: float = 0.15
 
     def __post_init__(self) -> None:
         if self.users < 2:
@@ -49,21 +47,19 @@ def actions(shape: Shape, from_ms: int, until_ms: int) -> Iterator[Action]:
     saved = 0
     for number in range(shape.actions):
         kind = 1.0 if number < _WARM_UP * shape.actions else rng.random()
-        follows = shape.follow_share
-        unfollows = follows + shape.unfollow_share
-        if kind < follows:
+        if kind < _FOLLOWS:
             follower = active.pick()
             followed = popular.pick()
             if follower == followed:
                 followed = followed % shape.users + 1
             followee = Followee("user", followed)
-            if rng.random() < shape.board_share:
+            if rng.random() < _OF_BOARDS:
                 followee = Followee("board", _board(rng, followed))
             edges.append((follower, followee))
             yield Follow(follower, followee)
-        elif kind < unfollows and edges:
+        elif kind < _FOLLOWS + _UNFOLLOWS and edges:
             yield Unfollow(*_taken(rng, edges))
-        elif kind < unfollows + shape.delete_share and pins:
+        elif kind < _FOLLOWS + _UNFOLLOWS + _DELETIONS and pins:
             yield DeletePin(_taken(rng, pins))
         else:
             saved += 1

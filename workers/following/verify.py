@@ -374,13 +374,10 @@ class _Truth:
 
     def _kind(self, kind: Kind) -> Kind:
         if self._known is None:
-            self._known = bool(self._edges) or self._has_edges()
+            follows, user = self._follows, self.user  # whether the user ever followed anything
+            ever = self._edges or follows.following_after(user, None, 1) or follows.unfollowed_after(user, 0, None, 1)
+            self._known = bool(ever)
         return kind if self._known else "unknown user"
-
-    def _has_edges(self) -> bool:
-        """Whether the user ever followed anything."""
-        follows = self._follows
-        return bool(follows.following_after(self.user, None, 1) or follows.unfollowed_after(self.user, 0, None, 1))
 
     def _state(self, column: bytes) -> PinState | None:
         return self._pins.get(self.pins_of[column].pin)

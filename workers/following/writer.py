@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import TypeVar, assert_never
+from typing import assert_never
 
 from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import PinSaved, RecordedAction, Unfollowed
@@ -20,15 +20,12 @@ from workers.following.messages import Delivery, Hold, Task, encode_action
 from workers.following.packs import Pack, cell_mutations
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.ticks import KnownPartitions, Tick
-from workers.queue.port import Queue
+from workers.queue.port import Queue, portions
 
 _CELLS_AT_ONCE = 10_000
 """The most cells of a batch: large enough to share a sync to disk, small enough for memory and for a retry."""
 _FANOUTS_MAX = 1_000
 """At most this many large fanouts are timed at once; further ones are not counted."""
-
-
-Message = TypeVar("Message", Delivery, Pack)
 
 
 class Writer:
@@ -103,12 +100,10 @@ class Writer:
                     packs.append(message)
                 case _:
                     assert_never(message)
-        for some, cells in _batches(packs):
-            self._apply(cell_mutations(some), cells)
-            self._count(some, cells)
-        for each, cells in _batches(deliveries):
-            self._apply(list(_mutations(each)), cells)
-            self._count(each, cells)
+        for some in portions(packs, Pack.cells, _CELLS_AT_ONCE):
+            self._apply(cell_mutations(some), some)
+        for each in portions(deliveries, Delivery.cells, _CELLS_AT_ONCE):
+            self._apply(list(_mutations(each)), each)
         self._finish_purges([delivery for delivery in deliveries if delivery.purge is not None])
         if holds:
             self._progress.hold(holds)
@@ -116,7 +111,9 @@ class Writer:
             self._progress.hold_for_fanouts(fanouts)
         self._send_back(late, late_before_ms)
 
-    def _apply(self, batch: Sequence[Mutation], cells: int) -> None:
+    def _apply(self, batch: Sequence[Mutation], messages: Sequence[Delivery | Pack]) -> None:
+        """Applies the mutations of some messages, and counts these: they are durable then, and can be read."""
+        cells = sum(message.cells() for message in messages)
         about: dict[str, Value] = {
             "db.operation.name": "apply",
             "db.collection.name": FEEDS,
@@ -125,16 +122,13 @@ class Writer:
         }
         with self._tracer.part(f"apply {FEEDS}", about, kind="client"):
             self._feeds.apply(batch)
-
-    def _count(self, landed: Sequence[Delivery | Pack], cells: int) -> None:
-        """Counts deliveries or packs that are durable and can be read. cells: of all of them together."""
         now_ms = self._follows.about_now().latest_ms
-        committed = [ms for message in landed for ms in _committed_ms(message)]
+        committed = [ms for message in messages for ms in _committed_ms(message)]
         some, each = sampled(committed)
         self._meter.observe(metrics.VISIBLE_SECONDS, [(now_ms - ms) / 1_000 for ms in some], self._cluster, each=each)
         self._meter.add(metrics.WRITTEN, len(committed), self._cluster)
         self._meter.add(metrics.CELLS, cells, self._cluster)
-        self._fanouts.landed(landed)
+        self._fanouts.landed(messages)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
@@ -308,20 +302,3 @@ def _mutations(deliveries: Iterable[Delivery]) -> Iterator[Mutation]:
             yield mutations.remove(block.rows, block.pins)
         for stray in delivery.strays:
             yield DeleteColumns([(stray.row, stray.ts)], stray.columns)
-
-
-def _batches(messages: Iterable[Message]) -> Iterator[tuple[list[Message], int]]:
-    """Groups messages into batches, each with the number of its cells: at most _CELLS_AT_ONCE, unless one message has
-    more.
-    """
-    batch: list[Message] = []
-    cells = 0
-    for message in messages:
-        adds = message.cells()
-        if batch and cells + adds > _CELLS_AT_ONCE:
-            yield batch, cells
-            batch, cells = [], 0
-        batch.append(message)
-        cells += adds
-    if batch:
-        yield batch, cells

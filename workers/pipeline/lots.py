@@ -105,10 +105,6 @@ class Lots:
             _join(spans, lot.spans)
         return spans
 
-    def tick(self, lot: Lot, partition: int, tick: Tick) -> None:
-        """Notes a tick of a lot. It replaces an older tick of the same source."""
-        _note(lot.ticks, (partition, tick.source, tick.sources), tick)
-
     def take_all(
         self, lot: Lot, message: Message, bodies: Sequence[Body | Tick | Malformed]
     ) -> tuple[list[Item[Body]], list[Item[Malformed]]]:
@@ -117,7 +113,7 @@ class Lots:
         malformed: list[Malformed] = []
         for body in bodies:
             if isinstance(body, Tick):
-                self.tick(lot, message.partition, body)
+                _note(lot.ticks, (message.partition, body.source, body.sources), body)
             elif isinstance(body, Malformed):
                 malformed.append(body)
             else:
@@ -232,6 +228,7 @@ def _join(spans: dict[int, tuple[int, int]], later: Mapping[int, tuple[int, int]
 
 
 def _note(ticks: dict[tuple[int, int, int], Tick], key: tuple[int, int, int], tick: Tick) -> None:
+    """Notes a tick. It replaces an older tick of the same source."""
     known = ticks.get(key)
     if known is None or tick.settled_ms >= known.settled_ms:
         ticks[key] = tick

@@ -13,6 +13,7 @@ import math
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
 from workers.pipeline.lots import Item, Lots
@@ -157,10 +158,6 @@ class Outages(Generic[Body]):
             yield self.whole
         yield from self._outages
 
-    def waiting(self) -> int:
-        """How many items wait in outages."""
-        return sum(len(outage.items) for outage in self)
-
     def split(self, item: Item[Body], slots: frozenset[int] | None) -> Item[Body] | None:
         """Splits off the part of an item that needs some slots, or a half if none are given; the item keeps the rest.
         None if that is impossible: the item is then as it was.
@@ -255,7 +252,9 @@ class Outages(Generic[Body]):
         """The next attempt for the outage that has been due for longest: at most `limit` items, which need a few of its
         slots. None if no outage is due.
         """
-        outage = min((each for each in self if each.items and each.due_s <= now_s), key=_due, default=None)
+        outage = min(
+            (each for each in self if each.items and each.due_s <= now_s), key=attrgetter("due_s"), default=None
+        )
         if outage is None:
             return None
         if outage.slots is None:
@@ -380,7 +379,3 @@ class Outages(Generic[Body]):
         size = max(1, -(-len(rest) // (SLICES - SINGLES)))
         slices = [rest[start : start + size] for start in range(0, len(rest), size)]
         return [Group(each) for each in slices] + [Group([item]) for item in singles]  # the last is tried first
-
-
-def _due(outage: "Outage[Body]") -> float:
-    return outage.due_s

@@ -15,7 +15,7 @@ import itertools
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from itertools import repeat
 from pathlib import Path
@@ -38,6 +38,7 @@ from workers.queue.port import (
     check_partition,
     check_partitions,
     check_position,
+    portions,
     refuse_oversized,
 )
 from workers.queue.sqlite_file import make_file, open_file
@@ -113,30 +114,15 @@ _REGISTER = """
 
 _POSITIONS_IN = "SELECT consumer_group, next_offset FROM positions WHERE partition_id = ?"
 
-_LOST = """
-    SELECT sum(p.earliest_offset - g.next_offset)
-    FROM partitions AS p JOIN positions AS g ON g.partition_id = p.id
-    WHERE g.consumer_group = ? AND p.topic = ? AND g.next_offset < p.earliest_offset"""
-
-_RESET = """
-    UPDATE positions SET next_offset = p.earliest_offset FROM partitions AS p
-    WHERE consumer_group = ? AND p.topic = ? AND p.id = partition_id AND positions.next_offset < p.earliest_offset"""
-
-# The partitions where a position is past the first batch that was published at or after a time: the position, and that
-# batch's first offset. If the clock went back between two batches, the earlier one counts.
-_REWOUND = """
-    SELECT * FROM (
-        SELECT p.id, g.next_offset AS position, (
-            SELECT min(base_offset) FROM batches WHERE partition_id = p.id AND published_ms >= ?
-        ) AS first
-        FROM partitions AS p JOIN positions AS g ON g.partition_id = p.id
-        WHERE g.consumer_group = ? AND p.topic = ?)
-    WHERE first < position"""
+# If the clock went back between two batches, the earlier one counts.
+_SINCE = """
+    SELECT partition, (SELECT min(base_offset) FROM batches WHERE partition_id = p.id AND published_ms >= ?)
+    FROM partitions AS p WHERE topic = ?"""
 
 _ENDS = "SELECT earliest_offset, next_offset FROM partitions WHERE topic = ? ORDER BY partition"
 
 _POSITIONS = """
-    SELECT p.partition, p.id, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
+    SELECT p.partition, g.next_offset FROM positions AS g JOIN partitions AS p ON p.id = g.partition_id
     WHERE g.consumer_group = ? AND p.topic = ? ORDER BY p.partition"""
 
 _MOVE = "UPDATE positions SET next_offset = ? WHERE consumer_group = ? AND partition_id = ?"
@@ -146,7 +132,12 @@ _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class NoQueueError(QueueUnavailableError, MisconfiguredError):
-    """There is no file, or no queue in it: it was lost, or its creation was interrupted."""
+    """There is no file, or no queue in it: it was lost, or its creation was interrupted. The message says how to make a
+    new one.
+    """
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}: the queue is lost; make a new one from the follow store with: feedctl reindex")
 
 
 class _Shared:
@@ -274,7 +265,9 @@ class EmbeddedQueue:
         if not values:
             return
         refuse_oversized(topic.name, values)
-        bodies = [(len(batch), _pack(batch)) for batch in _batches(values)]
+        fit = sum(map(len, values)) <= MAX_BATCH_BYTES  # the usual case, in a fraction of the time
+        batches = [values] if fit else portions(values, len, MAX_BATCH_BYTES)
+        bodies = [(len(batch), _pack(batch)) for batch in batches]
         identity = ids[next(self._turns) % len(ids) if partition is None else partition]
         with self._file.write(synced=topic.durable) as writer:
             now_ms = self._clock()
@@ -309,26 +302,11 @@ class EmbeddedQueue:
             connection = self._file.connect()
         return EmbeddedTail(self._shared, name, "a tail", self._ids[name], positions, connection)
 
-    def reset(self, topic: Topic[object], group: str) -> int:
-        self._shared.refuse_live(topic.name, group)
-        with self._file.write(synced=True) as writer:
-            (lost,) = writer.execute(_LOST, (group, topic.name)).fetchone()
-            writer.execute(_RESET, (group, topic.name))
-        return lost or 0
-
-    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
-        self._shared.refuse_live(topic.name, group)
-        with self._file.write(synced=True) as writer:
-            found = writer.execute(_REWOUND, (to_ms, group, topic.name)).fetchall()
-            writer.executemany(_MOVE, [(first, group, identity) for identity, _, first in found])
-        return sum(position - first for _, position, first in found)
-
     def members(self, topic: Topic[object], group: str) -> int | None:  # noqa: ARG002 - the port's
         return None  # the home has one worker, and its lock says whether it runs
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
-        found = self._file.rows(_POSITIONS, (group, topic.name))
-        return {partition: position for partition, _, position in found}
+        return dict(self._file.rows(_POSITIONS, (group, topic.name)))
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
         return {partition: earliest for partition, (earliest, _) in enumerate(self._file.rows(_ENDS, (topic.name,)))}
@@ -336,18 +314,17 @@ class EmbeddedQueue:
     def ends(self, topic: Topic[object]) -> dict[int, int]:
         return {partition: end for partition, (_, end) in enumerate(self._file.rows(_ENDS, (topic.name,)))}
 
-    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
+        found = self._file.rows(_SINCE, (from_ms, topic.name))
+        return {partition: first for partition, first in found if first is not None}
+
+    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
+        ids = self._ids[topic.name]
         for partition in positions:
-            check_partition(topic.name, partition, len(self._ids[topic.name]))
+            check_partition(topic.name, partition, len(ids))
         self._shared.refuse_live(topic.name, group)
         with self._file.write(synced=True) as writer:
-            found = [
-                (identity, position, to)
-                for partition, identity, position in writer.execute(_POSITIONS, (group, topic.name)).fetchall()
-                if (to := positions.get(partition, position)) < position
-            ]
-            writer.executemany(_MOVE, [(to, group, identity) for identity, _, to in found])
-        return sum(position - to for _, position, to in found)
+            writer.executemany(_MOVE, [(to, group, ids[partition]) for partition, to in positions.items()])
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         dropped = 0
@@ -455,21 +432,15 @@ class EmbeddedTail:
                 # other threads.
                 if [end for _, end in self._ends()] == self._positions:
                     return []
-                with self._snapshot():
+                self._connection.execute("BEGIN")  # nothing expires between two reads
+                try:
                     return self._take_all(limit)
+                finally:
+                    self._connection.execute("ROLLBACK")
         except BaseException:
             self._positions = positions
             self._windows = [None] * len(self._ids)
             raise
-
-    @contextlib.contextmanager
-    def _snapshot(self) -> Iterator[None]:
-        """A read transaction: nothing expires between two reads."""
-        self._connection.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._connection.execute("ROLLBACK")
 
     def _take_all(self, limit: int) -> list[Message]:
         ends = self._ends()
@@ -685,19 +656,3 @@ def _add_new_topics(connection: sqlite3.Connection, topics: Iterable[str]) -> No
     ids = _stored_partitions(connection)
     if ids and (new := [topic for topic in topics if topic not in ids]):
         _add_partitions(connection, dict.fromkeys(new, max(map(len, ids.values()))))
-
-
-def _batches(values: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Divides the messages of a publish call into batches of MAX_BATCH_BYTES at most."""
-    if sum(map(len, values)) <= MAX_BATCH_BYTES:
-        yield values
-        return
-    batch: list[bytes] = []
-    room = MAX_BATCH_BYTES
-    for value in values:
-        if batch and len(value) > room:
-            yield batch
-            batch, room = [], MAX_BATCH_BYTES
-        batch.append(value)
-        room -= len(value)
-    yield batch

@@ -94,12 +94,6 @@ class MeteredQueue:
     def tail(self, topic: Topic[object]) -> Tail:
         return self._queue.tail(topic)
 
-    def reset(self, topic: Topic[object], group: str) -> int:
-        return self._queue.reset(topic, group)
-
-    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
-        return self._queue.rewind(topic, group, to_ms)
-
     def members(self, topic: Topic[object], group: str) -> int | None:
         return self._queue.members(topic, group)
 
@@ -112,8 +106,11 @@ class MeteredQueue:
     def ends(self, topic: Topic[object]) -> dict[int, int]:
         return self._queue.ends(topic)
 
-    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
-        return self._queue.go_back(topic, group, positions)
+    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
+        return self._queue.since(topic, from_ms)
+
+    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
+        self._queue.move(topic, group, positions)
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         return self._queue.expire(kept_ms, readers)

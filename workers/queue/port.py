@@ -5,7 +5,7 @@ progress; it is committed only after the effect is durable (rule 11). `tests/que
 adapter.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -20,6 +20,7 @@ MAX_PARTITIONS = 1_024
 
 Body = TypeVar("Body")
 Body_co = TypeVar("Body_co", covariant=True)
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True)
@@ -234,29 +235,6 @@ class Queue(Protocol):
         """
         ...
 
-    def reset(self, topic: Topic[object], group: str) -> int:
-        """Moves a group to the earliest message that is kept, in each partition whose position is lost (others do not
-        move). Returns how many messages it skips: the caller has rebuilt their effects.
-
-        Raises:
-            GroupBusyError: the group has a live consumer.
-            QueueUnavailableError: later.
-        """
-        ...
-
-    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
-        """Moves a group back to the first message that was published at or after a time, in each partition whose
-        position is later (others do not move). Returns how many messages come again. It is for effects that were lost
-        after they were committed. Messages that are no longer kept do not come again; an unknown group does not move.
-
-        to_ms: ms since 1970, by the clock that publish times are stamped with.
-
-        Raises:
-            GroupBusyError: the group has a live consumer.
-            QueueUnavailableError: later; some partitions may have moved. Doing it again is fine.
-        """
-        ...
-
     def members(self, topic: Topic[object], group: str) -> int | None:
         """How many consumers of the group are live, in any process. A consumer whose process was killed or suspended
         counts for some seconds more, and one whose thread hangs for minutes more. None: this queue does not know the
@@ -292,14 +270,22 @@ class Queue(Protocol):
         """
         ...
 
-    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
-        """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns
-        how many messages come again. It is for effects that were lost after they were committed. If the message at a
-        position is gone, the group still moves there and its position is lost: its consumers raise PositionLostError.
+    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
+        """The offset of the first message that was published at or after a time and is kept, in each partition that has
+        one. from_ms: ms since 1970, by the clock that publish times are stamped with.
+
+        Raises:
+            QueueUnavailableError: later.
+        """
+        ...
+
+    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
+        """Moves a group to other positions, forth or back. positions: of partitions in which it has one. If the message
+        at a position is gone, the position is lost: the group's consumers raise PositionLostError.
 
         Raises:
             ValueError: the topic has no such partition; nothing was moved.
-            GroupBusyError: the group has a live consumer; nothing was moved.
+            GroupBusyError: the group has a live consumer, even if no position is given; nothing was moved.
             QueueUnavailableError: later; some partitions may have moved. Doing it again is fine.
         """
         ...
@@ -387,15 +373,53 @@ def lost_of(queue: Queue, topic: Topic[object], group: str) -> int:
     """How many messages are gone that a group has not read, over all partitions. If there are any, the group's
     consumers raise PositionLostError. Raises QueueUnavailableError.
     """
+    return sum(lost for lost, _ in _lost(queue, topic, group).values())
+
+
+def _lost(queue: Queue, topic: Topic[object], group: str) -> dict[int, tuple[int, int]]:
+    """How many messages are gone, and the earliest that is kept, in each partition where a group's position is lost."""
     # The order matters: messages that are read, or published, between the calls never count as gone.
     earliest = queue.earliest(topic)
     positions = queue.positions(topic, group)
     ends = queue.ends(topic)
-    return sum(
+    found: dict[int, tuple[int, int]] = {}
+    for partition, position in positions.items():
+        first = earliest.get(partition, position)
         # If the position is past the end, a broker lost messages, or the topic was created again.
-        max(0, earliest.get(partition, position) - position, position - ends[partition])
-        for partition, position in positions.items()
-    )
+        if lost := max(0, first - position, position - ends[partition]):
+            found[partition] = lost, first
+    return found
+
+
+# Moves of a group, for any adapter. Each raises as `Queue.move` does
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def reset(queue: Queue, topic: Topic[object], group: str) -> int:
+    """Moves a group to the earliest message that is kept, in each partition whose position is lost (others do not
+    move). Returns how many messages it skips: the caller has rebuilt their effects.
+    """
+    lost = _lost(queue, topic, group)
+    queue.move(topic, group, {partition: earliest for partition, (_, earliest) in lost.items()})
+    return sum(gone for gone, _ in lost.values())
+
+
+def go_back(queue: Queue, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+    """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns how
+    many messages come again. It is for effects that were lost after they were committed. An unknown group does not
+    move.
+    """
+    there = queue.positions(topic, group)
+    back = {partition: to for partition, to in positions.items() if to < there.get(partition, 0)}
+    queue.move(topic, group, back)
+    return sum(there[partition] - to for partition, to in back.items())
+
+
+def rewind(queue: Queue, topic: Topic[object], group: str, to_ms: int) -> int:
+    """Moves a group back to the first message that was published at or after a time, as `go_back` does. Messages that
+    are no longer kept do not come again.
+    """
+    return go_back(queue, topic, group, queue.since(topic, to_ms))
 
 
 # Rules that all adapters share: what they refuse, in the same words, and how much one poll may return
@@ -461,3 +485,22 @@ class PollBudget:
             self._bytes -= len(value)
             self._is_whole = False
         return count
+
+
+def portions(
+    things: Iterable[Thing], size_of: Callable[[Thing], int], most: int, most_things: int | None = None
+) -> Iterator[list[Thing]]:
+    """Yields things in their order, as many at a time as have the size `most` together, or a single one that is larger.
+    So are messages divided into batches, and what they say into messages. most_things: at most so many at a time.
+    """
+    some: list[Thing] = []
+    room = most
+    for thing in things:
+        size = size_of(thing)
+        if some and (size > room or len(some) == most_things):
+            yield some
+            some, room = [], most
+        some.append(thing)
+        room -= size
+    if some:
+        yield some

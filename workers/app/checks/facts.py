@@ -17,7 +17,7 @@ from feedstore.follows.port import OutdatedStoreError
 from feedstore.http import cursors, tokens
 from feedstore.http.tokens import IssuedToken
 from workers.app import home, wiring
-from workers.queue.embedded import NoQueueError, stored_partitions
+from workers.queue.embedded import stored_partitions
 
 _FILES_MAX: Final = 100_000
 """The most files of a home that are looked at."""
@@ -41,12 +41,15 @@ class Located:
 
 @dataclass(frozen=True)
 class HomeFile:
-    """A file or directory of a home. mode: its permission bits. usable: whether this user may read and write it."""
+    """A file or directory of a home. mode: its permission bits. usable: whether this user may read and write it.
+    written_ms: when it was last written.
+    """
 
     path: Path
     mode: int
     owner: int
     usable: bool
+    written_ms: int
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         failed={check: tuple(errors) for check, errors in failed.items()},
         partitions=tuple(partitions),
         clocks_ms=tuple(clocks_ms),
-        newest_ms=max((_modified_ms(entry.path) for entry in entries), default=0),
+        newest_ms=max((entry.written_ms for entry in entries), default=0),
         off_ms=None if (clock := feedstore_wiring.home_clock(config)) is None else clock.own_offset_ms(),
         open_files_max=None if hard == resource.RLIM_INFINITY else hard,
         tokens=tuple(found_tokens),
@@ -158,7 +161,9 @@ def _entries(config: Config, places: list[Path]) -> Iterator[HomeFile]:
                 status = path.stat()
             except OSError:
                 continue  # it may have gone since it was listed; if it is needed, opening it fails
-            yield HomeFile(path, status.st_mode & 0o777, status.st_uid, os.access(path, os.R_OK | os.W_OK))
+            usable = os.access(path, os.R_OK | os.W_OK)
+            written_ms = status.st_mtime_ns // 1_000_000
+            yield HomeFile(path, status.st_mode & 0o777, status.st_uid, usable, written_ms)
 
 
 def _beneath(root: Path) -> Iterator[Path]:
@@ -193,13 +198,6 @@ def _kind(device: int) -> str:
     return ""
 
 
-def _modified_ms(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except OSError:
-        return 0
-
-
 def _open_follows(config: Config, clocks_ms: list[int]) -> None:
     match config.shards_scheme:
         case "sqlite":
@@ -215,10 +213,7 @@ def _open_queue(config: Config) -> list[int]:
     """Opens the queue; returns the numbers of partitions of its topics."""
     match config.queue_scheme:
         case "embedded":
-            try:
-                return list(stored_partitions(config.path(config.queue)).values())
-            except NoQueueError as error:
-                raise NoQueueError(wiring.lost_queue(error)) from error
+            return list(stored_partitions(config.path(config.queue)).values())
         case "kafka":
             wiring.kafka_address(config)
             return []

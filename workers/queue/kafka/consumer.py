@@ -8,7 +8,6 @@ SESSION_TIMEOUT_MS.
 Partitions move one by one (cooperative-sticky): those that stay are not read again from the committed position.
 """
 
-import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -16,16 +15,14 @@ from typing import Any, Final
 import kafka
 import structlog
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import LogTruncationError, NoOffsetForPartitionError, OffsetOutOfRangeError
+from kafka.errors import NoOffsetForPartitionError
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
-from workers.queue.kafka import reading
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
-from workers.queue.kafka.prefetch import PrefetchBuffer
-from workers.queue.kafka.reading import CLOSE_S, MAX_RECORDS, REQUEST_S, SLICE_S
-from workers.queue.port import Message, PositionLostError, QueueError, check_limit, check_partition, check_position
+from workers.queue.kafka.reading import REQUEST_S, SLICE_S, Reader
+from workers.queue.port import Message, check_partition, check_position
 
 _log = structlog.get_logger()
 
@@ -39,7 +36,7 @@ KEEP_ALIVE_S: Final = 0.5
 """`keep_alive` does nothing if the client was called within this time."""
 
 
-class KafkaConsumer:
+class KafkaConsumer(Reader):
     """One member of a group on one topic, among any number of them."""
 
     def __init__(
@@ -53,54 +50,37 @@ class KafkaConsumer:
         """For KafkaQueue. It joins the group with its first poll. partitions: how many the topic has now. closed:
         whether the queue was closed.
         """
-        self._place = f"{address}: {topic}"
-        self._topic = topic
         self._group = group
-        self._name = address.named(topic)
         self._partitions = partitions
-        self._queue_closed = closed
-        self._closed = False
         self._positions = Positions()
-        self._ahead = PrefetchBuffer()
         self._delivered: dict[int, int] = {}  # the position after the last message that a poll returned
-        self._lost: dict[int, str] = {}
         self._asked_s = 0.0
         # A partition without a committed position begins in `_begin`; no other position ever moves.
-        self._client = reading.client(
+        super().__init__(
             address,
+            topic,
+            f"a consumer of {group}",
+            closed,
             group_id=address.group(topic, group),
             partition_assignment_strategy=[CooperativeStickyAssignor],
             max_poll_interval_ms=address.max_poll_interval_ms,
             session_timeout_ms=SESSION_TIMEOUT_MS,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
-        try:
-            self._client.subscribe([self._name], listener=_Listener(self))
-            # If the group's leader does not know the topic yet, it assigns no partitions, and later does not notice the
-            # topic.
-            every = [TopicPartition(self._name, partition) for partition in range(partitions())]
-            self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
-        except BaseException:
-            self._client.close(autocommit=False, timeout_ms=0)
-            raise
+
+    def _begin_reading(self) -> None:
+        self._client.subscribe([self._name], listener=_Listener(self))
+        # If the group's leader does not know the topic yet, it assigns no partitions, and later does not notice the
+        # topic.
+        every = [TopicPartition(self._name, partition) for partition in range(self._partitions())]
+        self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls. It takes up
-        to JOIN_S longer while the group assigns its partitions.
-        """
-        check_limit(limit)
-        deadline = time.monotonic() + timeout_s
-        while True:
-            self._refuse_closed()
-            wait_s = 0.0 if self._ahead.count else min(SLICE_S, max(0.0, deadline - time.monotonic()))
-            self._ask(limit, wait_s)
-            if self._lost:
-                raise PositionLostError(next(iter(self._lost.values())))
-            taken = self._ahead.take(limit)
-            if taken or time.monotonic() >= deadline:
-                for message in taken:
-                    self._delivered[message.partition] = message.offset + 1
-                return taken
+        """The port's. It takes up to JOIN_S longer while the group assigns its partitions."""
+        taken = super().poll(limit, timeout_s)
+        for message in taken:
+            self._delivered[message.partition] = message.offset + 1
+        return taken
 
     def keep_alive(self) -> None:
         self._refuse_closed()
@@ -120,14 +100,6 @@ class KafkaConsumer:
     def held(self) -> frozenset[int]:
         """The partitions that this member reads now; none until it has joined."""
         return self._positions.held
-
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
-        # Leaving is a courtesy: a group that is not told notices within SESSION_TIMEOUT_MS.
-        with contextlib.suppress(QueueError), translated(self._place):
-            self._client.close(autocommit=False, timeout_ms=CLOSE_S * 1_000)
 
     def gained(self, partitions: Iterable[int]) -> None:
         """Adds partitions. The listener calls it, inside a call of the client."""
@@ -149,28 +121,9 @@ class KafkaConsumer:
             self._delivered.pop(partition, None)
             self._lost.pop(partition, None)
 
-    def _ask(self, limit: int, wait_s: float) -> None:
-        """Lets the client work, and takes the messages that it has fetched. limit: if this many messages of a partition
-        wait here, no more of that partition are fetched.
-        """
+    def _prepare(self) -> None:
         self._asked_s = time.monotonic()
-        with translated(self._place):
-            self._store()
-            reading.choose(self._client, self._ahead, limit)
-            try:
-                fetched = self._fetch(wait_s)
-            except NoOffsetForPartitionError as error:
-                self._begin(error.args[0])
-                return
-            except OffsetOutOfRangeError as error:
-                for place, position in error.args[0].items():
-                    self._note_lost(place, position)
-                return
-            except LogTruncationError as error:
-                for place in error.divergent_offsets:
-                    self._note_lost(place, self._client.position(place, timeout_ms=REQUEST_S * 1_000))
-                return
-        reading.take_in(fetched, self._ahead)
+        self._store()
 
     def _fetch(self, wait_s: float) -> Mapping[TopicPartition, list[Any]]:
         """Polls the client once; while the group assigns its partitions, as often as that takes.
@@ -180,9 +133,11 @@ class KafkaConsumer:
         """
         deadline = time.monotonic() + JOIN_S
         while True:
-            fetched: dict[TopicPartition, list[Any]] = self._client.poll(
-                timeout_ms=int(wait_s * 1_000), max_records=MAX_RECORDS
-            )
+            try:
+                fetched = super()._fetch(wait_s)
+            except NoOffsetForPartitionError as error:
+                self._begin(error.args[0])
+                return {}
             state = self._client.group_metadata().state
             if state == MemberState.REBALANCING:
                 # A leader that joined because partitions were added does not join again by itself (seen in kafka-python
@@ -201,9 +156,6 @@ class KafkaConsumer:
             self._positions.learned(place.partition, None)
             self._positions.owe({place.partition: earliest})
         self._store()
-
-    def _note_lost(self, place: TopicPartition, position: int) -> None:
-        self._lost[place.partition] = reading.lost(self._client, place, self._topic, self._group, position)
 
     def _check(self, positions: Mapping[int, int]) -> None:
         """Raises ValueError for positions that this member cannot have reached."""
@@ -242,10 +194,6 @@ class KafkaConsumer:
             _log.info("positions.later", topic=self._topic, group=self._group, reason=type(error).__name__)
             return
         self._positions.stored(due)
-
-    def _refuse_closed(self) -> None:
-        if self._closed or self._queue_closed():
-            raise QueueError(f"{self._place}: a consumer of {self._group} was used after it was closed")
 
 
 class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types

@@ -195,11 +195,8 @@ class KafkaDeadLetters:
         lost.
         """
         try:
-            admin = connect(self._address)
-            try:
+            with contextlib.closing(connect(self._address)) as admin:
                 admin.delete_records({self._place: offset}, timeout_ms=REQUEST_MS)
-            finally:
-                admin.close()
         except (KafkaError, QueueError) as error:
             _log.warning("dead_letters.not_deleted", error=describe(error))
 

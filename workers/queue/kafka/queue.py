@@ -116,8 +116,7 @@ class KafkaQueue:
                 future.get(timeout=0)
 
     def consumer(self, topic: Topic[object], group: str) -> KafkaConsumer:
-        self._refuse_closed()
-        with translated(f"{self._address}: {topic}"):
+        with self._calling(topic):
             self._register(topic, group)
             return KafkaConsumer(self._address, topic.name, group, lambda: self.partitions(topic), lambda: self._closed)
 
@@ -125,71 +124,47 @@ class KafkaQueue:
         with self._calling(topic):
             return KafkaTail(self._address, topic.name, self.partitions(topic), lambda: self._closed)
 
-    def reset(self, topic: Topic[object], group: str) -> int:
-        """The port's; refused while the group has any live member."""
-        with self._calling(topic):
-            self._refuse_live(topic, group)
-            passed = 0
-            positions = {}
-            for place, (position, earliest, end) in self._where_lost(topic, group).items():
-                positions[place] = OffsetAndMetadata(earliest)
-                passed += _passed_over(position, earliest, end)
-            if positions and not self._alter(topic, group, positions):
-                raise self._busy(topic, group)
-        return passed
+    def members(self, topic: Topic[object], group: str) -> int:
+        named = self._address.group(topic.name, group)
 
-    def rewind(self, topic: Topic[object], group: str, to_ms: int) -> int:
-        """The port's; refused while the group has any live member."""
-        with self._calling(topic):
-            self._refuse_live(topic, group)
-            positions = {place: there for place, there in self._committed(topic, group).items() if there is not None}
-            at = dict.fromkeys(positions, OffsetTimestamp(to_ms))
-            found = _patiently(lambda: self._admin.list_partition_offsets(at)) if at else {}
-            # If no message of a partition is that young, there is no such offset.
-            back = {
-                place: found[place].offset
-                for place, position in positions.items()
-                if 0 <= found[place].offset < position
-            }
-            moved = {place: OffsetAndMetadata(offset) for place, offset in back.items()}
-            if moved and not self._alter(topic, group, moved):
-                raise self._busy(topic, group)
-        return sum(positions[place] - offset for place, offset in back.items())
+        def describe() -> int:
+            found = self._admin.describe_groups([named])[named]
+            # An unknown group has an error too, since Kafka 4.
+            if found["error"] is not None and found["group_state"] != _DEAD:
+                raise CoordinatorNotAvailableError(found["error"])
+            return len(found["members"])
 
-    def members(self, topic: Topic[object], group: str) -> int | None:
         with self._calling(topic):
-            return self._members(topic, group)
+            return self._of_group(describe)
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
+        named = self._address.group(topic.name, group)
         with self._calling(topic):
-            found = self._committed(topic, group)
-        return {place.partition: position for place, position in found.items() if position is not None}
+            places = self._places(topic)
+            found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
+        return {place.partition: at.offset for place in places if (at := found.get(place)) and at.offset >= 0}
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
-        with self._calling(topic):
-            return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.EARLIEST).items()}
+        return self._offsets(topic, OffsetSpec.EARLIEST)
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
-        with self._calling(topic):
-            return {place.partition: offset for place, offset in self._offsets(topic, OffsetSpec.LATEST).items()}
+        return self._offsets(topic, OffsetSpec.LATEST)
 
-    def go_back(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
+    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
+        found = self._offsets(topic, OffsetTimestamp(from_ms))
+        # If no message of a partition is that young, there is no such offset.
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """The port's; refused while the group has any live member."""
         with self._calling(topic):
             count = self.partitions(topic)
             for partition in positions:
                 check_partition(topic.name, partition, count)
-            self._refuse_live(topic, group)
-            committed = self._committed(topic, group)
-            back = {
-                place: (position, to)
-                for place, position in committed.items()
-                if position is not None and (to := positions.get(place.partition, position)) < position
-            }
-            moved = {place: OffsetAndMetadata(to) for place, (_, to) in back.items()}
-            if moved and not self._alter(topic, group, moved):
+            if self.members(topic, group):
                 raise self._busy(topic, group)
-        return sum(position - to for position, to in back.values())
+            if positions:
+                self._alter(topic, group, positions)
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:  # noqa: ARG002 - the port's
         """Does nothing: the brokers drop messages that are past the topic's retention."""
@@ -284,71 +259,36 @@ class KafkaQueue:
         name = self._address.named(topic.name)
         return [TopicPartition(name, partition) for partition in range(self.partitions(topic))]
 
-    def _offsets(self, topic: Topic[object], which: OffsetSpec) -> dict[TopicPartition, int]:
-        places = dict.fromkeys(self._places(topic), which)
-        found = _patiently(lambda: self._admin.list_partition_offsets(places))
-        return {place: at.offset for place, at in found.items()}
-
-    def _committed(self, topic: Topic[object], group: str) -> dict[TopicPartition, int | None]:
-        """The group's position in each partition; None if it never had one."""
-        places = self._places(topic)
-        named = self._address.group(topic.name, group)
-        found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
-        return {place: found[place].offset if place in found and found[place].offset >= 0 else None for place in places}
-
-    def _where_lost(self, topic: Topic[object], group: str) -> dict[TopicPartition, tuple[int, int, int]]:
-        """The position, earliest offset and end of each partition in which there is no message at the position any
-        more.
-        """
-        positions = self._committed(topic, group)
-        earliest = self._offsets(topic, OffsetSpec.EARLIEST)
-        ends = self._offsets(topic, OffsetSpec.LATEST)
-        return {
-            place: (position, earliest[place], ends[place])
-            for place, position in positions.items()
-            if position is not None and not earliest[place] <= position <= ends[place]
-        }
+    def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[int, int]:
+        with self._calling(topic):
+            places = dict.fromkeys(self._places(topic), which)
+            found = _patiently(lambda: self._admin.list_partition_offsets(places))
+        return {place.partition: at.offset for place, at in found.items()}
 
     def _register(self, topic: Topic[object], group: str) -> None:
         """Stores the earliest position in partitions where the group has none, so that the group notices if retention
         drops messages before it reads them. Live members of the group do this themselves when they are given a
         partition.
         """
-        new = [place for place, position in self._committed(topic, group).items() if position is None]
-        if new:
-            earliest = self._offsets(topic, OffsetSpec.EARLIEST)
-            self._alter(topic, group, {place: OffsetAndMetadata(earliest[place]) for place in new})
+        there = self.positions(topic, group)
+        if len(there) < self.partitions(topic):
+            new = {partition: first for partition, first in self.earliest(topic).items() if partition not in there}
+            with contextlib.suppress(GroupBusyError):
+                self._alter(topic, group, new)
 
-    def _alter(self, topic: Topic[object], group: str, positions: Mapping[TopicPartition, OffsetAndMetadata]) -> bool:
-        """Stores positions of a group that has no live member; False if it has one."""
-        named = self._address.group(topic.name, group)
+    def _alter(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
+        """Stores positions of a group. Raises GroupBusyError if it has a live member."""
+        name, named = self._address.named(topic.name), self._address.group(topic.name, group)
+        offsets = {TopicPartition(name, partition): OffsetAndMetadata(to) for partition, to in positions.items()}
 
-        def alter() -> bool:
-            results = self._admin.alter_group_offsets(named, dict(positions))
-            errors = {error for error in results.values() if error is not NoError}
+        def alter() -> None:
+            errors = set(self._admin.alter_group_offsets(named, offsets).values()) - {NoError}
             if errors & set(_LIVE):
-                return False
+                raise self._busy(topic, group)
             for error in errors:
                 raise error
-            return True
 
-        return self._of_group(alter)
-
-    def _refuse_live(self, topic: Topic[object], group: str) -> None:
-        if self._members(topic, group):
-            raise self._busy(topic, group)
-
-    def _members(self, topic: Topic[object], group: str) -> int:
-        named = self._address.group(topic.name, group)
-
-        def describe() -> int:
-            found = self._admin.describe_groups([named])[named]
-            # An unknown group has an error too, since Kafka 4.
-            if found["error"] is not None and found["group_state"] != _DEAD:
-                raise CoordinatorNotAvailableError(found["error"])
-            return len(found["members"])
-
-        return self._of_group(describe)
+        self._of_group(alter)
 
     def _of_group(self, call: Callable[[], T]) -> T:
         """Makes a call about a group, again and again while brokers ask for patience; returns its result.
@@ -430,8 +370,3 @@ def _patiently(call: Callable[[], T]) -> T:
             if time.monotonic() > deadline:
                 raise
             time.sleep(RETRY_S)
-
-
-def _passed_over(position: int, earliest: int, end: int) -> int:
-    """How many messages are gone, given a position at which there is no message any more."""
-    return earliest - position if position < earliest else position - end

@@ -1,14 +1,18 @@
 """Reading a topic with kafka-python's consumer, in a group or without one."""
 
-from collections.abc import Mapping
+import contextlib
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import kafka
+from kafka.errors import LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import TopicPartition
 
 from workers.queue.kafka.address import KafkaAddress
+from workers.queue.kafka.errors import translated
 from workers.queue.kafka.prefetch import PrefetchBuffer
-from workers.queue.port import Message
+from workers.queue.port import Message, PositionLostError, QueueError, check_limit
 
 METADATA_MS: Final = 10_000
 """How soon a reader notices partitions that were added. Until its group has noticed them, no watermark moves."""
@@ -51,34 +55,113 @@ def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
     )
 
 
-def choose(client: kafka.KafkaConsumer, ahead: PrefetchBuffer, limit: int) -> None:
-    """Pauses the partitions of which enough messages wait here, because they would block the others; resumes the rest.
-    limit: a partition of which this many messages wait here is paused.
+class Reader:
+    """Reads a topic: what a member of a group and a tail have in common. who: the name of the reader in error messages.
+    closed: whether the queue was closed. options: further options of the client.
     """
-    full = ahead.size >= MAX_AHEAD_BYTES
-    paused = client.paused()
-    for place in client.assignment():
-        enough = full or ahead.of(place.partition) >= limit
-        if enough and place not in paused:
-            client.pause(place)
-        elif not enough and place in paused:
-            client.resume(place)
 
+    def __init__(
+        self, address: KafkaAddress, topic: str, who: str, closed: Callable[[], bool], **options: object
+    ) -> None:
+        self._place = f"{address}: {topic}"
+        self._topic = topic
+        self._name = address.named(topic)
+        self._who = who
+        self._queue_closed = closed
+        self._closed = False
+        self._ahead = PrefetchBuffer()
+        self._lost: dict[int, str] = {}
+        """The error of each partition whose position is lost."""
+        self._client = client(address, **options)
+        try:
+            self._begin_reading()
+        except BaseException:
+            self._client.close(autocommit=False, timeout_ms=0)
+            raise
 
-def take_in(fetched: Mapping[TopicPartition, list[Any]], ahead: PrefetchBuffer) -> None:
-    """Adds the messages that the client has fetched."""
-    for place, records in fetched.items():
-        ahead.add(place.partition, [Message(place.partition, record.offset, record.value or b"") for record in records])
+    def poll(self, limit: int, timeout_s: float) -> list[Message]:
+        """The port's. With a timeout of 0 it returns what has arrived: the first messages take a few polls."""
+        check_limit(limit)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._refuse_closed()
+            wait_s = 0.0 if self._ahead.count else min(SLICE_S, max(0.0, deadline - time.monotonic()))
+            self._ask(limit, wait_s)
+            if self._lost:
+                raise PositionLostError(next(iter(self._lost.values())))
+            taken = self._ahead.take(limit)
+            if taken or time.monotonic() >= deadline:
+                return taken
 
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        # Leaving a group is a courtesy: one that is not told notices when the session of the member has ended.
+        with contextlib.suppress(QueueError), translated(self._place):
+            self._client.close(autocommit=False, timeout_ms=CLOSE_S * 1_000)
 
-def lost(client: kafka.KafkaConsumer, place: TopicPartition, topic: str, who: str, position: int) -> str:
-    """The error message about a position at which there is no message any more. who: the reader that has this position.
-    Raises the errors of kafka-python.
-    """
-    earliest = client.beginning_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
-    end = client.end_offsets([place], timeout_ms=REQUEST_S * 1_000)[place]
-    if position < earliest:
-        kept = f"the earliest that is kept is {earliest}"
-    else:
-        kept = f"the log ends at {end}: the brokers lost what was there, or the topic was created again"
-    return f"{topic}/{place.partition}: {who} wants offset {position}, {kept}"
+    def _refuse_closed(self) -> None:
+        if self._closed or self._queue_closed():
+            raise QueueError(f"{self._place}: {self._who} was used after it was closed")
+
+    def _begin_reading(self) -> None:
+        """Says what the client reads. Raises the errors of kafka-python."""
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        """Is called before the client works."""
+        raise NotImplementedError
+
+    def _ask(self, limit: int, wait_s: float) -> None:
+        """Lets the client work, and takes the messages that it has fetched. limit: if this many messages of a partition
+        wait here, no more of that partition are fetched.
+        """
+        with translated(self._place):
+            self._prepare()
+            self._choose(limit)
+            try:
+                fetched = self._fetch(wait_s)
+            except OffsetOutOfRangeError as error:
+                self._note_lost(error.args[0])
+                return
+            except LogTruncationError as error:
+                timeout_ms = REQUEST_S * 1_000
+                places = error.divergent_offsets
+                self._note_lost({place: self._client.position(place, timeout_ms=timeout_ms) for place in places})
+                return
+        for place, records in fetched.items():
+            messages = [Message(place.partition, record.offset, record.value or b"") for record in records]
+            self._ahead.add(place.partition, messages)
+
+    def _fetch(self, wait_s: float) -> Mapping[TopicPartition, list[Any]]:
+        fetched: Mapping[TopicPartition, list[Any]] = self._client.poll(
+            timeout_ms=int(wait_s * 1_000), max_records=MAX_RECORDS
+        )
+        return fetched
+
+    def _choose(self, limit: int) -> None:
+        """Pauses the partitions of which enough messages wait here, because they would block the others; resumes the
+        rest.
+        """
+        full = self._ahead.size >= MAX_AHEAD_BYTES
+        paused = self._client.paused()
+        for place in self._client.assignment():
+            enough = full or self._ahead.of(place.partition) >= limit
+            if enough and place not in paused:
+                self._client.pause(place)
+            elif not enough and place in paused:
+                self._client.resume(place)
+
+    def _note_lost(self, positions: Mapping[TopicPartition, int]) -> None:
+        """Notes positions at which there is no message any more."""
+        earliest = self._client.beginning_offsets(list(positions), timeout_ms=REQUEST_S * 1_000)
+        ends = self._client.end_offsets(list(positions), timeout_ms=REQUEST_S * 1_000)
+        for place, position in positions.items():
+            if position < earliest[place]:
+                kept = f"the earliest that is kept is {earliest[place]}"
+            else:
+                end = ends[place]
+                kept = f"the log ends at {end}: the brokers lost what was there, or the topic was created again"
+            number = place.partition
+            self._lost[number] = f"{self._topic}/{number}: {self._who} wants offset {position}, {kept}"

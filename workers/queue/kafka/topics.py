@@ -6,6 +6,7 @@ group has not read in time must still exist when its age is counted, so the topi
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -116,12 +117,8 @@ def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[To
     Raises:
         QueueUnavailableError: no broker answers, or it refuses.
     """
-    admin = connect(address)
-    try:
-        with translated(str(address)):
-            return [*_topic_differences(admin, wanted), *_broker_differences(admin)]
-    finally:
-        admin.close()
+    with closing(connect(address)) as admin, translated(str(address)):
+        return [*_topic_differences(admin, wanted), *_broker_differences(admin)]
 
 
 def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
@@ -143,18 +140,14 @@ def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDif
     Raises:
         QueueUnavailableError: later; some may have been done. Doing it again is fine.
     """
-    admin = connect(address)
-    try:
-        with translated(str(address)):
-            found = _topic_differences(admin, wanted)
-            missing = {difference.topic for difference in found if difference.what == "missing"}
-            for topic in wanted:
-                if topic.name in missing:
-                    _create(admin, topic)
-                else:
-                    _change(admin, topic, [difference for difference in found if difference.topic == topic.name])
-    finally:
-        admin.close()
+    with closing(connect(address)) as admin, translated(str(address)):
+        found = _topic_differences(admin, wanted)
+        missing = {difference.topic for difference in found if difference.what == "missing"}
+        for topic in wanted:
+            if topic.name in missing:
+                _create(admin, topic)
+            else:
+                _change(admin, topic, [difference for difference in found if difference.topic == topic.name])
     # Fixable ones are left out: a broker may hear of a change a moment later.
     return [each for each in differences(address, wanted) if not each.fixable]
 
