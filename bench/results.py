@@ -32,12 +32,10 @@ class Target:
 class Row:
     """One line of the table.
 
-    measurement: the module that it comes from. what: in words, with the two sides. unit: of the samples ("x" for a
-    ratio). samples: one a repeat, in the order taken. target: None where the row only informs. note: what a reader
-    has to know about it.
+    what: in words, with the two sides. unit: of the samples ("x" for a ratio). samples: one a repeat, in the order
+    taken. target: None where the row only informs. note: what a reader has to know about it.
     """
 
-    measurement: str
     what: str
     unit: str
     samples: Sequence[float]

@@ -49,7 +49,7 @@ def measure(context: Context) -> list[Row]:
             *_against_redis(context, large, next(corpora["large"].glob("gen-*")), count),
             *_grown(context, {"large": (large, count), "small": (small, count // GROWTH)}),
             *_against_a_dict(context, corpora["large"], files["large"], count),
-            Row(NAME, "records loaded into a generation", "records/s", rates[:1], note="counted, hashed, synced"),
+            Row("records loaded into a generation", "records/s", rates[:1], note="counted, hashed, synced"),
         ]
 
 
@@ -77,16 +77,14 @@ def _against_redis(context: Context, large: RocksCatalogReader, generation: Path
     note = f"{count:,} records, uniform, nothing cached by the process"
     return [
         Row(
-            NAME,
             f"{KEYS} keys uncached, p50 / Redis MGET",
             "x",
             ratios(taken["p50"]["ours"], taken["p50"]["redis"]),
             at_most(1.2),
             note,
         ),
-        *(Row(NAME, f"{KEYS} keys, p50, {side}", "us", taken["p50"][side]) for side in sides),
+        *(Row(f"{KEYS} keys, p50, {side}", "us", taken["p50"][side]) for side in sides),
         Row(
-            NAME,
             "bytes a record on disk / in a Redis string",
             "x",
             [disk / (sum(usage) / len(usage))],
@@ -110,7 +108,6 @@ def _grown(context: Context, corpora: dict[str, tuple[RocksCatalogReader, int]])
     return [
         *(
             Row(
-                NAME,
                 f"{KEYS} keys of {GROWTH} x the corpus, {share} / of the small one{by}",
                 "x",
                 ratios(taken[share]["large" + by], taken[share]["small" + by]),
@@ -120,7 +117,7 @@ def _grown(context: Context, corpora: dict[str, tuple[RocksCatalogReader, int]])
             for share in ("p50", "p99")
         ),
         *(
-            Row(NAME, f"{KEYS} keys of the {name} corpus, {share}{in_processor_time}", "us", each)
+            Row(f"{KEYS} keys of the {name} corpus, {share}{in_processor_time}", "us", each)
             for name in corpora
             for share in ("p50", "p99")
             for each in [taken[share][name + in_processor_time]]
@@ -138,35 +135,31 @@ def _against_a_dict(context: Context, catalog: Path, file: Path, count: int) -> 
     what = f"{count:,} records"
     return [
         Row(
-            NAME,
             f"open {what} / load them into a dict",
             "x",
             ratios(of("catalog", "seconds"), of("dict", "seconds")),
             at_most(0.02),
         ),
         Row(
-            NAME,
             f"memory of {what} / of a dict of objects",
             "x",
             ratios(of("catalog", "bytes"), of("dict", "bytes")),
             at_most(0.1),
         ),
         Row(
-            NAME,
             f"allocated blocks of {what} / of a dict of objects",
             "x",
             ratios(of("catalog", "blocks"), of("dict", "blocks")),
             at_most(0.01),
         ),
         Row(
-            NAME,
             f"full collection with {what} / of an empty process",
             "x",
             ratios(of("catalog", "collection_ms"), of("empty", "collection_ms")),
             at_most(1.1),
         ),
         *(
-            Row(NAME, f"{words}, {side}", unit, [value * scale for value in of(side, which)])
+            Row(f"{words}, {side}", unit, [value * scale for value in of(side, which)])
             for which, words, unit, scale in (
                 ("seconds", "time to have the records", "ms", 1_000.0),
                 ("bytes", "memory of the records", "MiB", 1 / (1 << 20)),

@@ -76,11 +76,11 @@ def on_the_trace(context: Context) -> list[Row]:
     context.say(f"{sum(len(each) for each in windows):,} pages and pins in {len(windows)} windows")
     alone, followed = (reached(windows, follow=follow) for follow in (False, True))
     return [
-        Row(NAME, "keys that reach the store / keys asked, TTL 5 min", "x", [alone.share], at_most(0.07)),
-        Row(NAME, "the same in a process that hears of updates", "x", [followed.share], at_most(0.02)),
-        Row(NAME, "how far behind a page is at most, TTL 5 min", "s", [alone.behind_s]),
-        Row(NAME, "the same in a process that hears of updates", "s", [followed.behind_s]),
-        Row(NAME, "what a process holds at most", "MiB", [alone.held_mib]),
+        Row("keys that reach the store / keys asked, TTL 5 min", "x", [alone.share], at_most(0.07)),
+        Row("the same in a process that hears of updates", "x", [followed.share], at_most(0.02)),
+        Row("how far behind a page is at most, TTL 5 min", "s", [alone.behind_s]),
+        Row("the same in a process that hears of updates", "s", [followed.behind_s]),
+        Row("what a process holds at most", "MiB", [alone.held_mib]),
     ]
 
 
@@ -241,15 +241,9 @@ def while_ranking(context: Context) -> list[Row]:
     p50 = latencies(taken, BLOCKS // 2)["p50"]
     what = f"ranking {CANDIDATES} candidates"
     return [
-        Row(
-            NAME,
-            f"{what} while they are fetched / ranking alone",
-            "x",
-            ratios(p50["during"], p50["alone"]),
-            at_most(1.02),
-        ),
-        Row(NAME, f"{what}, then fetching them / ranking alone", "x", ratios(p50["after"], p50["alone"])),
-        Row(NAME, f"{what}, p50", "ms", [each / 1_000 for each in p50["alone"]]),
+        Row(f"{what} while they are fetched / ranking alone", "x", ratios(p50["during"], p50["alone"]), at_most(1.02)),
+        Row(f"{what}, then fetching them / ranking alone", "x", ratios(p50["after"], p50["alone"])),
+        Row(f"{what}, p50", "ms", [each / 1_000 for each in p50["alone"]]),
     ]
 
 
@@ -319,17 +313,16 @@ def against_redis(context: Context) -> list[Row]:
         p50, p99 = latencies(interleaved(sides, context.repeats * BLOCKS), BLOCKS).values()
         catalog.close()
     return [
-        Row(NAME, "100 keys, 94 of them held / Redis MGET, p50", "x", ratios(p50["partly"], p50["mget"]), at_most(0.3)),
+        Row("100 keys, 94 of them held / Redis MGET, p50", "x", ratios(p50["partly"], p50["mget"]), at_most(0.3)),
         Row(
-            NAME,
             "100 keys, 94 of them held / Redis HGETALL in a pipeline, p50",
             "x",
             ratios(p50["partly"], p50["hgetall"]),
             at_most(0.1),
         ),
-        Row(NAME, "100 keys, all held / Redis MGET, p50", "x", ratios(p50["held"], p50["mget"])),
+        Row("100 keys, all held / Redis MGET, p50", "x", ratios(p50["held"], p50["mget"])),
         *(
-            Row(NAME, f"{what}, {share}", "us", taken[side])
+            Row(f"{what}, {share}", "us", taken[side])
             for side, what in SIDES.items()
             for share, taken in (("p50", p50), ("p99", p99))
         ),

@@ -78,7 +78,6 @@ def measure(context: Context) -> list[Row]:
 def _rows(what: str, taken: Sequence[Sequence[Seen]]) -> list[Row]:
     return [
         Row(
-            NAME,
             f"{what}, from its commit until {where} shows it, {share}",
             "s",
             [percentile([getattr(seen, side) for seen in repeat], value) for repeat in taken],

@@ -70,38 +70,24 @@ def measure(context: Context) -> list[Row]:
         )
     p50, p99 = latencies(blocks, BLOCKS).values()
     return [
+        Row("page of 25 from 1,000 entries / ZREVRANGE, p50", "x", ratios(p50["first"], p50["redis"]), at_most(0.3)),
+        Row("page of 25 from 1,000 entries / ZREVRANGE, p99", "x", ratios(p99["first"], p99["redis"]), at_most(0.3)),
+        Row("page 900 entries deep / first page, p50", "x", ratios(p50["deep"], p50["first"]), at_most(1.5)),
         Row(
-            NAME,
-            "page of 25 from 1,000 entries / ZREVRANGE, p50",
-            "x",
-            ratios(p50["first"], p50["redis"]),
-            at_most(0.3),
-        ),
-        Row(
-            NAME,
-            "page of 25 from 1,000 entries / ZREVRANGE, p99",
-            "x",
-            ratios(p99["first"], p99["redis"]),
-            at_most(0.3),
-        ),
-        Row(NAME, "page 900 entries deep / first page, p50", "x", ratios(p50["deep"], p50["first"]), at_most(1.5)),
-        Row(
-            NAME,
             "page after 1,000 markers on every other entry / first page, p50",
             "x",
             ratios(p50["mixed"], p50["first"]),
             at_most(2),
         ),
         Row(
-            NAME,
             "page after 1,000 markers on the newest entries / first page, p50",
             "x",
             ratios(p50["topped"], p50["first"]),
             at_most(2),
         ),
-        Row(NAME, "first page of 25, before a sweep, p50", "us", as_written),
+        Row("first page of 25, before a sweep, p50", "us", as_written),
         *(
-            Row(NAME, f"{what}, {share}", "us", taken[side])
+            Row(f"{what}, {share}", "us", taken[side])
             for side, what in SIDES.items()
             for share, taken in (("p50", p50), ("p99", p99))
         ),

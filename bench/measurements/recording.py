@@ -29,16 +29,15 @@ def measure(context: Context) -> list[Row]:
     waits = {side: [1_000 * percentile(latencies, 0.99) for latencies in runs] for side, runs in taken.items()}
     return [
         Row(
-            NAME,
             f"pins recorded by {CLIENTS} clients / by one, durable",
             "x",
             ratios(rates["many"], rates["one"]),
             at_least(2),
         ),
-        Row(NAME, f"pins recorded by {CLIENTS} clients", "pins/s", rates["many"]),
-        Row(NAME, "pins recorded by one client", "pins/s", rates["one"]),
-        Row(NAME, f"a recording of {CLIENTS} clients, p99", "ms", waits["many"]),
-        Row(NAME, "a recording of one client, p99", "ms", waits["one"]),
+        Row(f"pins recorded by {CLIENTS} clients", "pins/s", rates["many"]),
+        Row("pins recorded by one client", "pins/s", rates["one"]),
+        Row(f"a recording of {CLIENTS} clients, p99", "ms", waits["many"]),
+        Row("a recording of one client, p99", "ms", waits["one"]),
     ]
 
 

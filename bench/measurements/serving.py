@@ -77,15 +77,14 @@ def beside_the_read(
         at = {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}
         what = f"{where}: page of 25 through the library / the store's read, {share}"
         rows += [
-            Row(NAME, what, "x", ratios(at["page"], at["read"]), at_most(1.3)),
+            Row(what, "x", ratios(at["page"], at["read"]), at_most(1.3)),
             Row(
-                NAME,
                 f"{where}: the same with its 25 entries made / the store's read, {share}",
                 "x",
                 ratios(at["entries"], at["read"]),
             ),
-            Row(NAME, f"{where}: page of 25 through the library, {share}", "us", at["page"]),
-            Row(NAME, f"{where}: of which the store's read, {share}", "us", at["read"]),
+            Row(f"{where}: page of 25 through the library, {share}", "us", at["page"]),
+            Row(f"{where}: of which the store's read, {share}", "us", at["read"]),
         ]
     return rows
 
@@ -111,13 +110,13 @@ def hedged(where: str, pair: Mapping[str, Replica], feeds: Sequence[Feed], conte
             extra.append(100 * (counters.hedges + counters.failovers + counters.probes) / counters.reads)
         slow.append(_slowed(pair, feeds, lambda: SLOW_S, count, alone, rng))
         some.append(_slowed(pair, feeds, now_and_then, count, count, rng))
-    rows = [Row(NAME, f"{where}: further reads in normal times, of 100", "", extra, at_most(5))]
+    rows = [Row(f"{where}: further reads in normal times, of 100", "", extra, at_most(5))]
     for what, taken in (("a cluster 200 ms slower", slow), ("one read in 100 of it 200 ms slower", some)):
         before, after = [each.alone_ms for each in taken], [each.both_ms for each in taken]
         rows += [
-            Row(NAME, f"{where}: {what}, without hedges / with, p99.9", "x", ratios(before, after), at_least(10)),
-            Row(NAME, f"{where}: {what}, without hedges, p99.9", "ms", before),
-            Row(NAME, f"{where}: {what}, with hedges, p99.9", "ms", after),
+            Row(f"{where}: {what}, without hedges / with, p99.9", "x", ratios(before, after), at_least(10)),
+            Row(f"{where}: {what}, without hedges, p99.9", "ms", before),
+            Row(f"{where}: {what}, with hedges, p99.9", "ms", after),
         ]
     return rows
 

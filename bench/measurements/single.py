@@ -60,13 +60,12 @@ def measure(context: Context) -> list[Row]:
             _check(opened, FOLLOWER + 1 + repeat, None)
     return [
         Row(
-            NAME,
             f"unfollow by a user who follows {followed:,} others: list, markers, row read, refill, both replicas",
             "s",
             unfollows,
             at_most(1),
         ),
-        Row(NAME, f"follow of a user with {many:,} pins, both replicas", "s", follows, at_most(0.5)),
+        Row(f"follow of a user with {many:,} pins, both replicas", "s", follows, at_most(0.5)),
     ]
 
 

@@ -78,10 +78,10 @@ def _far(servers: Servers, context: Context) -> list[Row]:
         taken = interleaved(sides, context.repeats)
     what = f"a drop across {distance:,} pins / renumbering them in a table of pins, MariaDB, durable"
     return [
-        Row(NAME, what, "x", ratios(taken["ours"], taken["renumbering"]), at_most(1 / 100)),
-        Row(NAME, f"renumbering {distance:,} pins, MariaDB", "ms", [1_000 * each for each in taken["renumbering"]]),
-        Row(NAME, "a drop, MariaDB", "ms", [1_000 * each for each in taken["ours"]]),
-        Row(NAME, "a durable change of one row, alone, MariaDB", "ms", [1_000 * each for each in taken["one row"]]),
+        Row(what, "x", ratios(taken["ours"], taken["renumbering"]), at_most(1 / 100)),
+        Row(f"renumbering {distance:,} pins, MariaDB", "ms", [1_000 * each for each in taken["renumbering"]]),
+        Row("a drop, MariaDB", "ms", [1_000 * each for each in taken["ours"]]),
+        Row("a durable change of one row, alone, MariaDB", "ms", [1_000 * each for each in taken["one row"]]),
     ]
 
 
@@ -103,8 +103,8 @@ def _clients(servers: Servers, context: Context) -> list[Row]:
             verdicts.append(board_clients.run(Load([], url, str(log), seconds=seconds), kills=1))
         finally:
             dropped(databases(url, 1, board_clients.name_of(1)))
-    rows = rows_of_a_kill(NAME, "MariaDB", seconds, verdicts)
-    return [Row(NAME, f"{CLIENTS}, MariaDB, durable", "drops/s", [v.per_s for v in verdicts], at_least(400)), *rows[1:]]
+    rows = rows_of_a_kill("MariaDB", seconds, verdicts)
+    return [Row(f"{CLIENTS}, MariaDB, durable", "drops/s", [v.per_s for v in verdicts], at_least(400)), *rows[1:]]
 
 
 def _url(servers: Servers) -> str:

@@ -52,8 +52,8 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             assert opened.catalogs is not None
             time.sleep(2 * LOOK_EVERY_S)  # until it has heard which clusters answer
             calls = context.pick(CALLS, 20)
-            rows += beside_ids(NAME, context, feeds, opened.feeds, without.feeds, calls, PAGES_GOAL)
-            return [*rows, asked_of_follows(NAME, opened.catalogs)]
+            rows += beside_ids(context, feeds, opened.feeds, without.feeds, calls, PAGES_GOAL)
+            return [*rows, asked_of_follows(opened.catalogs)]
 
 
 def _record(follows: FollowStore, pins: dict[int, int]) -> None:
@@ -82,15 +82,9 @@ def _builds(context: Context, follows: FollowStore, stores: Sequence[CatalogStor
             store.collect(1)
     what = f"{pins:,} records"
     return [
-        Row(
-            NAME,
-            f"a build of {what} from MariaDB into both clusters, in use",
-            "records/s",
-            from_follows,
-            at_least(60_000),
-        ),
-        Row(NAME, f"{what} read out of MariaDB", "records/s", read),
-        Row(NAME, f"a load of a file of {what} into one cluster", "records/s", from_records, at_least(300_000)),
+        Row(f"a build of {what} from MariaDB into both clusters, in use", "records/s", from_follows, at_least(60_000)),
+        Row(f"{what} read out of MariaDB", "records/s", read),
+        Row(f"a load of a file of {what} into one cluster", "records/s", from_records, at_least(300_000)),
     ]
 
 

@@ -105,8 +105,8 @@ def _rows(blocks: Mapping[str, Sequence[list[float]]]) -> list[Row]:
             for share in ("p99", "p50"):
                 what = f"MariaDB, {query}{' (its fastest)' if query == best else ''} / {side}, first page, {share}"
                 wanted = at_least(target) if share == "p99" and query == best else None
-                rows.append(Row(NAME, what, "x", ratios(at[share][query], at[share][side]), wanted))
-    return rows + [Row(NAME, f"{side}, {share}", "us", at[share][side]) for side in blocks for share in at]
+                rows.append(Row(what, "x", ratios(at[share][query], at[share][side]), wanted))
+    return rows + [Row(f"{side}, {share}", "us", at[share][side]) for side in blocks for share in at]
 
 
 def _pins(owners: int, rng: random.Random) -> dict[int, list[tuple[int, int]]]:

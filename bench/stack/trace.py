@@ -35,12 +35,12 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             # While the worker runs: of one that was ended, ticks may be left in the queue, and look like work.
             run(feedctl(config.home, "verify"), context.folder("verify") / "log", TRACE_S)
     return [
-        Row(NAME, "all actions, from the start of the replay until both clusters hold them", "s", [seconds]),
-        Row(NAME, "end to end", "actions/s", [context.actions_count / seconds]),
-        Row(NAME, "end to end, into each of two clusters", "deliveries/s", [len(context.deliveries) / seconds]),
-        Row(NAME, "worker's peak memory, all its processes", "MiB", [worker.peak_bytes / MIB]),
-        Row(NAME, "processor time of ours, replay and work", "s", [processor["replay"] + processor["work"]]),
-        *(Row(NAME, f"processor time of {name}", "s", [taken]) for name, taken in processor.items()),
+        Row("all actions, from the start of the replay until both clusters hold them", "s", [seconds]),
+        Row("end to end", "actions/s", [context.actions_count / seconds]),
+        Row("end to end, into each of two clusters", "deliveries/s", [len(context.deliveries) / seconds]),
+        Row("worker's peak memory, all its processes", "MiB", [worker.peak_bytes / MIB]),
+        Row("processor time of ours, replay and work", "s", [processor["replay"] + processor["work"]]),
+        *(Row(f"processor time of {name}", "s", [taken]) for name, taken in processor.items()),
     ]
 
 
@@ -54,7 +54,7 @@ def measure_stages(servers: Servers, context: Context) -> list[Row]:
             "write a": stages.write(context, config, "a"),
             "write b": stages.write(context, config, "b"),
         }
-    return [Row(STAGES_NAME, f"{stage} alone, its start included", "s", [taken]) for stage, taken in alone.items()]
+    return [Row(f"{stage} alone, its start included", "s", [taken]) for stage, taken in alone.items()]
 
 
 def _processor_s(running: Child) -> float:

@@ -42,8 +42,8 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         said = f"a watermark, after {number:,} {what}"
         for share, p in at.items():
             rows += [
-                Row(NAME, f"{said} / without any, {share}", "x", ratios(p[name], p["none"]), at_most(1.5)),
-                Row(NAME, f"{said}, {share}", "us", p[name]),
+                Row(f"{said} / without any, {share}", "x", ratios(p[name], p["none"]), at_most(1.5)),
+                Row(f"{said}, {share}", "us", p[name]),
             ]
     return rows
 
