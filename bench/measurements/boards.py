@@ -19,6 +19,7 @@ from bench.boards_made_up import DRAGGERS, LEAN, LIKE_OURS, WITH_PINS, Board, Fi
 from bench.context import Context
 from bench.ordered_model import OrderedBoard
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from bench.timing import seconds
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.domain import board as board_of
@@ -31,6 +32,8 @@ NAME = "boards"
 PAGE = 25
 CLIENTS = "drops of 16 clients on one board"
 _BATCH = 1_000
+
+_processor_seconds = partial(seconds, clock=time.process_time)
 
 
 def measure(context: Context) -> list[Row]:
@@ -181,7 +184,7 @@ class _Side:
         for _ in range(count):
             pin, neighbour = self.rng.sample(range(self.board.first, self.board.first + self.board.pins), 2)
             move = Move(self.board.number, pin, before=neighbour)
-            taken.append(_seconds(partial(self.boards.reorder, move)))
+            taken.append(seconds(partial(self.boards.reorder, move)))
         return taken
 
     def pages(self, count: int, *, top: bool) -> list[float]:
@@ -190,9 +193,7 @@ class _Side:
         for _ in range(count):
             pin = self.board.first + self.rng.randrange(PAGE * 2, self.board.pins)
             after = None if top else Place(Spot(SPACING.virtual(*_created(self.boards, pin)), pin))
-            began_s = time.process_time()
-            self.boards.page(self.board.number, PAGE, after)
-            taken.append(time.process_time() - began_s)
+            taken.append(_processor_seconds(partial(self.boards.page, self.board.number, PAGE, after)))
         return taken
 
 
@@ -251,9 +252,9 @@ def _hole(context: Context) -> list[Row]:
         last_before = Spot(SPACING.virtual(*_created(boards, holed.pin(left // 2 - 1))), holed.pin(left // 2 - 1))
         sides: dict[str, Callable[[], list[float]]] = {
             "hole": lambda: [
-                _seconds(lambda: boards.page(holed.number, PAGE, Place(last_before))) for _ in range(count)
+                seconds(lambda: boards.page(holed.number, PAGE, Place(last_before))) for _ in range(count)
             ],
-            "whole": lambda: [_seconds(lambda: boards.page(whole.number, PAGE, None)) for _ in range(count)],
+            "whole": lambda: [seconds(lambda: boards.page(whole.number, PAGE, None)) for _ in range(count)],
         }
         taken = interleaved(sides, context.repeats)
         assert edge.moved_ms
@@ -341,14 +342,14 @@ def _library(context: Context) -> list[Row]:
         def ours() -> float:
             moves = [(rng.randrange(pins // 10), rng.randrange(pins - pins // 10, pins)) for _ in range(count)]
             taken = [
-                _seconds(partial(boards.reorder, Move(board.number, board.pin(pin), before=board.pin(to))))
+                seconds(partial(boards.reorder, Move(board.number, board.pin(pin), before=board.pin(to))))
                 for pin, to in moves
             ]
             return percentile(taken, 0.5)
 
         def theirs() -> float:
             moves = [(rng.randrange(pins // 10), rng.randrange(pins - pins // 10, pins)) for _ in range(count)]
-            return percentile([_seconds(partial(library.move, pin, to)) for pin, to in moves], 0.5)
+            return percentile([seconds(partial(library.move, pin, to)) for pin, to in moves], 0.5)
 
         taken = interleaved({"ours": ours, "library": theirs}, context.repeats)
     what = f"a drop across a board of {pins:,} pins / django-ordered-model, durable, p50"
@@ -493,28 +494,16 @@ def _without_boards() -> Iterator[None]:
         yield
 
 
-def _processor_seconds(work: Callable[[], object]) -> float:
-    began_s = time.process_time()
-    work()
-    return time.process_time() - began_s
-
-
 def path_of(store: FollowStore) -> Path:
     """The file of a store's only shard."""
     path: Path = store._shards[0]._database.path  # type: ignore[attr-defined]  # noqa: SLF001 - the bench looks behind
     return path
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began_s = time.perf_counter()
-    work()
-    return time.perf_counter() - began_s
-
-
 def _wall_and_processor(work: Callable[[], object], count: int) -> tuple[float, float]:
     """Seconds of the median call, and of processor time of the mean one."""
     began_s = time.process_time()
-    taken = [_seconds(work) for _ in range(count)]
+    taken = [seconds(work) for _ in range(count)]
     return percentile(taken, 0.5), (time.process_time() - began_s) / count
 
 

@@ -19,6 +19,7 @@ from bench.catalog_records import records, stored, write
 from bench.context import Context
 from bench.redis_server import redis_client
 from bench.results import Row, at_most, interleaved, latencies, ratios
+from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.catalog.pins import key_of
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
@@ -201,10 +202,5 @@ def _block(
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
     """How long fetches of random keys took, us each."""
-    taken = []
-    for _ in range(context.pick(1_000, 100)):
-        keys = [key_of(pin) for pin in draws.sample(range(1, count + 1), KEYS)]
-        began = clock()
-        fetch(keys)
-        taken.append((clock() - began) * 1e6)
-    return taken
+    blocks = (draws.sample(range(1, count + 1), KEYS) for _ in range(context.pick(1_000, 100)))
+    return each_us(fetch, ([key_of(pin) for pin in pins] for pins in blocks), clock)

@@ -20,6 +20,7 @@ from bench.feeds import Feed, made_feeds
 from bench.measurements import catalog_reader
 from bench.measurements.catalog_reader import Step
 from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
+from bench.timing import each_us
 from feedstore.app import catalogs, wiring
 from feedstore.app.config import Config
 from feedstore.app.services import open_services
@@ -107,16 +108,7 @@ def beside_ids(
 
     def times(page: Callable[[int], object]) -> Callable[[], list[float]]:
         users = itertools.cycle([feed.user for feed in feeds])
-
-        def block() -> list[float]:
-            taken = []
-            for user in itertools.islice(users, calls):
-                began = time.perf_counter()
-                page(user)
-                taken.append(time.perf_counter() - began)
-            return taken
-
-        return block
+        return lambda: each_us(page, itertools.islice(users, calls))
 
     sides = {
         "ids": times(lambda user: without.page(user, LIMIT).entries),
@@ -135,7 +127,7 @@ def beside_ids(
             Row(
                 f"a page of {LIMIT} pins out of the catalog, {share}",
                 "us",
-                [1e6 * each for each in times_of["catalog"]],
+                times_of["catalog"],
             ),
         ]
     return rows

@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -20,6 +21,7 @@ from bench import actions
 from bench.context import Context
 from bench.redis_server import redis_client
 from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
+from bench.timing import each_us, seconds
 from feedstore.app.wiring import wall_ms
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES
@@ -219,24 +221,24 @@ def while_ranking(context: Context) -> list[Row]:
     def candidates() -> list[bytes]:
         return [key_of(number) for number in islice(numbers, CANDIDATES)]
 
-    def alone() -> None:
+    def alone(_: int) -> None:
         candidates()
         rank(rounds)
 
-    def after() -> None:
+    def after(_: int) -> None:
         rank(rounds)
         assert len(catalog.begin(candidates()).result().records) == CANDIDATES
 
-    def during() -> None:
+    def during(_: int) -> None:
         fetch = catalog.begin(candidates())
         rank(rounds)
         assert len(fetch.result().records) == CANDIDATES
 
-    calls = context.pick(10, 2)
-    taken = interleaved(
-        {name: timed(side, calls) for name, side in (("alone", alone), ("after", after), ("during", during))},
-        context.repeats * BLOCKS // 2,
-    )
+    calls = range(context.pick(10, 2))
+    sides = {
+        name: partial(each_us, side, calls) for name, side in (("alone", alone), ("after", after), ("during", during))
+    }
+    taken = interleaved(sides, context.repeats * BLOCKS // 2)
     catalog.close()
     p50 = latencies(taken, BLOCKS // 2)["p50"]
     what = f"ranking {CANDIDATES} candidates"
@@ -254,12 +256,7 @@ def rank(rounds: int) -> None:
 def _rounds() -> int:
     """So many that a ranking takes RANKING_S."""
     trial = 20_000
-    took = []
-    for _ in range(9):
-        began = time.perf_counter()
-        rank(trial)
-        took.append(time.perf_counter() - began)
-    return max(1, int(trial * RANKING_S / percentile(took, 0.5)))
+    return max(1, int(trial * RANKING_S / percentile([seconds(partial(rank, trial)) for _ in range(9)], 0.5)))
 
 
 # Against Redis
@@ -303,12 +300,14 @@ def against_redis(context: Context) -> list[Row]:
             assert not got.missing
             return got
 
-        calls = context.pick(100, 20)
-        sides: dict[str, Callable[[], list[float]]] = {
-            "held": each_timed(ours, batch, calls),
-            "partly": each_timed(ours, partly, calls),
-            "mget": each_timed(client.mget, batch, calls),
-            "hgetall": each_timed(hashes, batch, calls),
+        def timed(call: Callable[[list[bytes]], object], batch: Callable[[], list[bytes]]) -> Callable[[], list[float]]:
+            return lambda: each_us(call, [batch() for _ in range(context.pick(100, 20))])
+
+        sides = {
+            "held": timed(ours, batch),
+            "partly": timed(ours, partly),
+            "mget": timed(client.mget, batch),
+            "hgetall": timed(hashes, batch),
         }
         p50, p99 = latencies(interleaved(sides, context.repeats * BLOCKS), BLOCKS).values()
         catalog.close()
@@ -360,23 +359,3 @@ def fill(client: redis.Redis, keys: Sequence[bytes], records: Sequence[bytes]) -
 
 def opened(reader: EveryKey | RocksCatalogReader, reads: Reads) -> Catalog[bytes]:
     return Catalog(reader, reads, Cache(ROOM, Lifetimes(), random.random, AS_BYTES), WITHIN_S, time.monotonic, wall_ms)
-
-
-def timed(call: Callable[[], object], calls: int) -> Callable[[], list[float]]:
-    """How long each call takes, in us."""
-    return each_timed(lambda _: call(), list, calls)
-
-
-def each_timed(
-    call: Callable[[list[bytes]], object], batch: Callable[[], list[bytes]], calls: int
-) -> Callable[[], list[float]]:
-    def taken() -> list[float]:
-        clock = time.perf_counter_ns
-        times = []
-        for keys in [batch() for _ in range(calls)]:
-            began = clock()
-            call(keys)
-            times.append((clock() - began) / 1_000)
-        return times
-
-    return taken

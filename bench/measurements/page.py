@@ -3,7 +3,6 @@ markers.
 """
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -16,6 +15,7 @@ from bench.feeds import Feed, made_feeds
 from bench.redis_server import redis_client
 from bench.redis_side import fill_feed, key
 from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
+from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, mutations
@@ -116,17 +116,7 @@ class Times:
         self._rng = random.Random(seed)
 
     def of(self, feeds: Sequence[Feed], call: Callable[[int], object]) -> Callable[[], list[float]]:
-        def taken() -> list[float]:
-            users = [feed.user for feed in self._rng.choices(feeds, k=self._calls)]
-            clock = time.perf_counter_ns
-            times = []
-            for user in users:
-                began = clock()
-                call(user)
-                times.append((clock() - began) / 1_000)
-            return times
-
-        return taken
+        return lambda: each_us(call, [feed.user for feed in self._rng.choices(feeds, k=self._calls)])
 
 
 def _check(reader: FeedPages, client: redis.Redis, plain: Feed, mixed: Feed, topped: Feed) -> None:

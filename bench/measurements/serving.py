@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from bench import ours
@@ -14,7 +13,8 @@ from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.measurements.page import Times
-from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
+from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, row_key
@@ -67,14 +67,8 @@ def beside_the_read(
         "entries": times.of(feeds, lambda user: pages.page(user, LIMIT).entries),
     }
     interleaved(sides, BLOCKS)
-    blocks = interleaved(sides, repeats * BLOCKS)
-    samples = {
-        side: [list(chain.from_iterable(taken[start : start + BLOCKS])) for start in range(0, len(taken), BLOCKS)]
-        for side, taken in blocks.items()
-    }
     rows = []
-    for share, value in (("p50", 0.50), ("p99", 0.99)):
-        at = {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}
+    for share, at in latencies(interleaved(sides, repeats * BLOCKS), BLOCKS).items():
         what = f"{where}: page of 25 through the library / the store's read, {share}"
         rows += [
             Row(what, "x", ratios(at["page"], at["read"]), at_most(1.3)),
@@ -155,12 +149,8 @@ def _slowed(
 def _pages(replicas: Replicas, feeds: Sequence[Feed], count: int, rng: random.Random) -> list[float]:
     """How long each page took, in ms."""
     pages = FeedPages(replicas, CAP)
-    times = []
-    for feed in rng.choices(feeds, k=count):
-        began = time.perf_counter_ns()
-        pages.page(feed.user, LIMIT)
-        times.append((time.perf_counter_ns() - began) / 1_000_000)
-    return times
+    taken = each_us(lambda feed: pages.page(feed.user, LIMIT), rng.choices(feeds, k=count))
+    return [each / 1_000 for each in taken]
 
 
 def _threads(name: str) -> Reads:

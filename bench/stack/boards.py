@@ -16,6 +16,7 @@ from bench.mysql_follows import dropped, temporary_store
 from bench.mysql_follows import servers as databases
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
 from bench.stack.servers import Servers
+from bench.timing import seconds
 from feedstore.boards import Boards, Move
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
@@ -86,12 +87,7 @@ def _far(servers: Servers, context: Context) -> list[Row]:
 
 
 def _median(work: Callable[[], None], count: int) -> float:
-    taken: list[float] = []
-    for _ in range(count):
-        began_s = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - began_s)
-    return percentile(taken, 0.5)
+    return percentile([seconds(work) for _ in range(count)], 0.5)
 
 
 def _clients(servers: Servers, context: Context) -> list[Row]:

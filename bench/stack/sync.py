@@ -1,7 +1,6 @@
 """What it costs that a write is on disk when it returns: the same batches with `sync=disk` and with `sync=memory`."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -10,8 +9,9 @@ from bench.context import Context
 from bench.deliveries import CAP
 from bench.results import Row, interleaved, percentile, ratios
 from bench.stack.servers import PURGE_MS, SLACK, Servers, replica
+from bench.timing import seconds
 from feedstore.following import FEEDS, feed_table, mutations
-from feedstore.widecolumn import Mutation, WideColumnStore
+from feedstore.widecolumn import Mutation
 from feedstore.widecolumn.hbase import HBaseCluster
 
 NAME = "sync"
@@ -39,7 +39,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
 
         def write(side: str, cells: int, count: int) -> list[float]:
             """Seconds of each batch."""
-            return [_timed(stores[side], _batch(pins, cells)) for _ in range(count)]
+            return [seconds(partial(stores[side].apply, _batch(pins, cells))) for _ in range(count)]
 
         sides = {
             f"{kind}, {side}": partial(write, side, cells, count)
@@ -68,9 +68,3 @@ def _batch(pins: Iterator[int], cells: int) -> list[Mutation]:
         followers = [(1 + (first + each) % USERS, FIRST_MS) for each in range(rows)]
         batch.append(mutations.put(followers, [(pin, FIRST_MS + pin)]))
     return batch
-
-
-def _timed(store: WideColumnStore, batch: list[Mutation]) -> float:
-    began = time.perf_counter()
-    store.apply(batch)
-    return time.perf_counter() - began
