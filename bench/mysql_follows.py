@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from bench.ours import forget_outbox
 from bench.timing import seconds
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, user
 from feedstore.follows import mysql
@@ -126,16 +127,10 @@ def _saved(store: FollowStore, ids: Iterator[int], size: int, batches: int) -> f
 
 
 def _relayed(store: FollowStore, ids: Iterator[int], rows: int) -> float:
-    while waiting := store.unrelayed(2_000):
-        store.mark_relayed(waiting)
+    forget_outbox(store)
     for _ in range(rows // 500):
         store.record([Request(Follow(follower, user(1))) for follower in itertools.islice(ids, 500)])
-
-    def relay() -> None:
-        while waiting := store.unrelayed(2_000):
-            store.mark_relayed(waiting)
-
-    return rows / seconds(relay)
+    return rows / seconds(lambda: forget_outbox(store, 2_000))
 
 
 def _index_edges(store: FollowStore, edges: Sequence[Edge]) -> None:

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from fractional_indexing import generate_key_between
 
 from bench import board_clients
-from bench.board_clients import Load, Verdict
+from bench.board_clients import Load, Verdict, respace
 from bench.boards_made_up import DRAGGERS, LEAN, LIKE_OURS, WITH_PINS, Board, Filling, Renumbered
 from bench.context import Context
 from bench.ordered_model import OrderedBoard
@@ -109,16 +109,10 @@ def _drag(store: FollowStore, board: Board, drags: Iterator[tuple[int, int]], dr
         else:
             order.insert(to + 1, pin)
         if number % every == 0:
-            _work(store, boards)
+            respace(store, Respacing(boards, lambda: 0.0))
     shown = [pin.pin for pin in boards.page(board.number, 100, None).pins]
     assert shown == order[: len(shown)], "the board is not as it was dragged"  # a page may be short
     return crowded
-
-
-def _work(store: FollowStore, boards: Boards) -> None:
-    rows = store.unrelayed(_BATCH)
-    Respacing(boards, lambda: 0.0).respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
-    store.mark_relayed(rows)
 
 
 _COUNT = """

@@ -281,7 +281,7 @@ def builds(context: Context) -> list[Row]:
         )
         ours.record_indexed(follows, saved, lambda done: context.say(f"{done:,} pins recorded"))
         for _ in range(context.repeats):
-            with _stores(config) as stores, ours.relaxed():
+            with opened_stores(config) as stores, ours.relaxed():
                 began = time.perf_counter()
                 made = built(stores, follows)
                 from_follows.append(made / (time.perf_counter() - began))
@@ -295,6 +295,6 @@ def builds(context: Context) -> list[Row]:
 
 
 @contextmanager
-def _stores(config: Config) -> Iterator[list[CatalogStore]]:
+def opened_stores(config: Config) -> Iterator[list[CatalogStore]]:
     with ExitStack() as stack:
         yield [stack.enter_context(catalogs.open_store(config, PINS, each.name)) for each in config.clusters]

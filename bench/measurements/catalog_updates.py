@@ -57,7 +57,7 @@ def measure(context: Context) -> list[Row]:
             Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, 1_000 + pin)
             for pin in range(1, 2 * count * context.repeats + 1)
         ]
-        _record(follows, [Request(SavePin(pin)) for pin in pins])
+        ours.record(follows, [Request(SavePin(pin)) for pin in pins])
         with (
             child(ours.feedctl(home, "work"), context.scratch / "catalog-updates-work.log", watched=False),
             catalogs.open_reader(config, "pins", config.clusters[0].name) as store,
@@ -88,12 +88,6 @@ def _rows(what: str, taken: Sequence[Sequence[Seen]]) -> list[Row]:
     ]
 
 
-def _record(follows: FollowStore, requests: Sequence[Request]) -> None:
-    for first in range(0, len(requests), ours.RECORDED_AT_ONCE):
-        for answer in follows.record(requests[first : first + ours.RECORDED_AT_ONCE]):
-            assert not isinstance(answer, Exception), answer
-
-
 def _wait_until_all_are_in(store: CatalogReader, catalog: Catalog[HeldPin], pins: Sequence[Pin]) -> None:
     """In the store, and so in what a process fetches."""
     deadline = time.monotonic() + LONG_S
@@ -119,7 +113,7 @@ def _deleted(follows: FollowStore, store: CatalogReader, catalog: Catalog[HeldPi
     for pin in pins:
         key = key_of(pin.pin)
         fetches = _until_held(catalog, key)
-        _record(follows, [Request(DeletePin(pin.pin))])
+        ours.record(follows, [Request(DeletePin(pin.pin))])
         began = time.perf_counter()
         seen: dict[str, float] = {}
         while len(seen) < 2:
@@ -157,7 +151,7 @@ def _saving(follows: FollowStore, first: int) -> Iterator[None]:
             if stop.wait(BUSY_EVERY_S):
                 return
             begun = first + BUSY_EACH * number
-            _record(follows, [Request(SavePin(Pin(pin, 1, 1, 1_000))) for pin in range(begun, begun + BUSY_EACH)])
+            ours.record(follows, [Request(SavePin(Pin(pin, 1, 1, 1_000))) for pin in range(begun, begun + BUSY_EACH)])
 
     thread = threading.Thread(target=save, name="bench-saving")
     thread.start()

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from bench import ours
-from bench.children import ChildError, child
+from bench.children import ChildError, child, processor_s
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
@@ -131,7 +131,7 @@ def serving(args: Sequence[str], log: Path) -> Iterator[Server]:
 def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> dict[str, float]:
     """A client's run; the client is a process of its own."""
     port = server.address.rpartition(":")[2]
-    before_s = cpu_s(server.process)
+    before_s = processor_s(server.process)
     done = subprocess.run(
         [sys.executable, "-m", "bench.http_load", port, str(connections), str(count)],
         input="\n".join(paths),
@@ -140,7 +140,7 @@ def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> 
         check=True,
         timeout=LOAD_S,
     )
-    took_s = cpu_s(server.process) - before_s
+    took_s = processor_s(server.process) - before_s
     said = json.loads(done.stdout)
     answered = said["answered"]
     return {
@@ -151,12 +151,6 @@ def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> 
         "p50_us": said["p50_us"],
         "p99_us": said["p99_us"],
     }
-
-
-def cpu_s(process: psutil.Process) -> float:
-    """The processor time of a server, and of the processes that it has started."""
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
 
 
 def get(url: str) -> bytes:

@@ -12,10 +12,10 @@ from bench.catalog_records import stored, write
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import made_feeds
-from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, built
+from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, built, opened_stores
 from bench.results import Row, at_least
 from bench.stack.servers import Servers, home
-from feedstore.app import catalogs, services, wiring
+from feedstore.app import services, wiring
 from feedstore.app.config import Config
 from feedstore.catalog.port import CatalogStore
 from feedstore.catalog.settings import PINS, CatalogSettings
@@ -42,7 +42,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
                 ours.fill(replica, feeds)
             _record(ports.follows, pins)
             context.say(f"{NAME}: {len(pins):,} pins are recorded")
-            with _stores(config) as stores, ours.relaxed():
+            with opened_stores(config) as stores, ours.relaxed():
                 rows = _builds(context, ports.follows, stores, len(pins))
                 more = context.pick(MORE, 2 * len(pins))
                 _record(ports.follows, {pin: FIRST_MS + pin for pin in range(max(pins) + 1, max(pins) + 1 + more)})
@@ -59,9 +59,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
 def _record(follows: FollowStore, pins: dict[int, int]) -> None:
     """Without their indexes, which no build reads."""
     requests = [Request(SavePin(Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, ms))) for pin, ms in pins.items()]
-    for first in range(0, len(requests), ours.RECORDED_AT_ONCE):
-        for answer in follows.record(requests[first : first + ours.RECORDED_AT_ONCE]):
-            assert not isinstance(answer, Exception), answer
+    ours.record(follows, requests)
     ours.forget_outbox(follows)
 
 
@@ -97,12 +95,6 @@ def _read(follows: FollowStore) -> int:
             pins += len(page)
             after = page[-1].pin.pin
     return pins
-
-
-@contextmanager
-def _stores(config: Config) -> Iterator[list[CatalogStore]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(catalogs.open_store(config, PINS, each.name)) for each in config.clusters]
 
 
 @contextmanager

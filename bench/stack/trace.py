@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from bench.children import MIB, Child, child, run
+from bench.children import MIB, Child, child, processor_s, run
 from bench.context import Context
 from bench.ours import feedctl, ports, wait_idle
 from bench.results import Row
@@ -31,7 +31,11 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             replay_s = _processor_s_to_the_end(replay)
             wait_idle(opened, TRACE_S)
             seconds = time.perf_counter() - began
-            processor = {"replay": replay_s, "work": _processor_s(worker), **_servers_s(servers, before)}
+            processor = {
+                "replay": replay_s,
+                "work": processor_s(psutil.Process(worker.process.pid)),
+                **_servers_s(servers, before),
+            }
             # While the worker runs: of one that was ended, ticks may be left in the queue, and look like work.
             run(feedctl(config.home, "verify"), context.folder("verify") / "log", TRACE_S)
     return [
@@ -57,19 +61,13 @@ def measure_stages(servers: Servers, context: Context) -> list[Row]:
     return [Row(f"{stage} alone, its start included", "s", [taken]) for stage, taken in alone.items()]
 
 
-def _processor_s(running: Child) -> float:
-    """The processor time of a process, and of those that it has started and that run."""
-    process = psutil.Process(running.process.pid)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
-
-
 def _processor_s_to_the_end(running: Child) -> float:
     """Waits until a process has ended; its processor time, as far as it was looked at."""
+    process = psutil.Process(running.process.pid)
     taken, deadline = 0.0, time.monotonic() + TRACE_S
     while running.process.poll() is None and time.monotonic() < deadline:
         try:
-            taken = _processor_s(running)
+            taken = processor_s(process)
         except psutil.Error:
             break
         time.sleep(0.1)

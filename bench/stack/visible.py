@@ -6,7 +6,6 @@ it shows the pin. All else is as in `outage`: the four workers are processes, an
 
 import os
 import random
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from bench.children import child
+from bench.children import child, free_port
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.ours import feedctl, pages_of, ports
@@ -216,7 +215,7 @@ def _workers(servers: Servers, context: Context, config: Config, settings: Mappi
         for words in PARTS:
             mine = {**settings}
             if words[0] == "write":
-                metrics.append(_free_port())
+                metrics.append(free_port())
                 mine["FEED_METRICS_LISTEN"] = f"127.0.0.1:{metrics[-1]}"
             with _environment(mine):
                 log = context.folder("part") / "log"
@@ -235,10 +234,3 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
