@@ -5,7 +5,7 @@ import datetime as dt
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,7 +30,7 @@ from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.following import FEEDS, entries_of, row_key
 from feedstore.following.layout import bucket
-from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
+from feedstore.widecolumn import UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers.app import wiring
 from workers.following.groups import cluster_groups
@@ -169,7 +169,7 @@ def _prepared(
     lock: DrillLock,
 ) -> _Scene:
     """Refuses hosts that are not marked, waits until all is well, chooses, and breaks the host that comes before."""
-    url = _url(config, plan)
+    url = config.cluster(plan.cluster).url
     _refuse_unmarked(config, hosts.all())
     hosts.clean()
     marked = health.wait([each.name for each in config.clusters])
@@ -206,7 +206,7 @@ def _drilled(
     lock: DrillLock,
 ) -> _Seen:
     """The drill itself, under load, and the count of the acknowledged pins in the feeds."""
-    url = _url(config, plan)
+    url = config.cluster(plan.cluster).url
     # Readers prefer the cluster that is broken, so that they feel the fault.
     serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
     near = dataclasses.replace(config, serving=serving)
@@ -251,10 +251,6 @@ def _drilled(
     asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
     lines = _lines(hosts, asked, fault_wall_s, timeline)
     return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s, busy)
-
-
-def _url(config: Config, plan: Plan) -> str:
-    return next(each.url for each in config.clusters if each.name == plan.cluster)
 
 
 def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:
@@ -362,13 +358,13 @@ def _one_in_each(found: Sequence[Region], first: int) -> list[int]:
 @contextmanager
 def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
     """The feeds of every cluster, each by itself."""
-    opened: list[Cluster] = []
-    try:
-        opened.extend(feedstore_wiring.open_cluster(config, each.name, "read") for each in config.clusters)
-        yield {each.name: cluster.table(FEEDS) for each, cluster in zip(config.clusters, opened, strict=True)}
-    finally:
-        for cluster in opened:
-            cluster.close()
+    with ExitStack() as stack:
+        yield {
+            each.name: stack.enter_context(closing(feedstore_wiring.open_cluster(config, each.name, "read"))).table(
+                FEEDS
+            )
+            for each in config.clusters
+        }
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 metrics, and evaluates the rules of `deploy/monitoring`.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -33,7 +32,7 @@ def server(home: Home, ports: Mapping[str, int], watched: Mapping[str, int]) -> 
 
     def command() -> Command:
         argv = arguments(conf / CONF, data, f"{LOOPBACK}:{ports['client']}")
-        return Command(argv, _data(data), dict(os.environ))
+        return Command(argv, _data(data))
 
     def check() -> None:
         probes.answers_ok(ports["client"], "/-/ready")
