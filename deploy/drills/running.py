@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 
@@ -113,7 +112,6 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         if scene.runs_master:
             say(f"{target} runs the active master too: that makes two faults of one, and its regions wait for both")
         seen = _drilled(config, hosts, plan, scene, health, timeline, rng, lock)
-    back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
     steps = recovery_log.recovery(seen.lines or (), seen.fault_wall_s, target)
     figures = reporting.figures(
         plan.cluster,
@@ -123,7 +121,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         scene.unaffected,
         seen.lost,
         seen.landed_s,
-        back_from=back_from,
+        back_from=plan.drill.back_from,
         hedged_pages=seen.hedged_pages,
         expired_servers=None if seen.lines is None else len(recovery_log.expired(seen.lines, seen.fault_wall_s)),
         steps=steps,
@@ -140,7 +138,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         holds_meta=scene.meta in scene.names,
         regions=len(scene.regions),
         affected=len(scene.affected),
-        back_from=back_from,
+        back_from=plan.drill.back_from,
         what=plan.drill.what,
         runs_master=scene.runs_master,
     )

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +18,6 @@ from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli
-from workers.app import wiring
 from workers.following import landed as of_home
 from workers.following.ports import Ports
 from workers.queue.port import QueueUnavailableError
@@ -195,9 +194,3 @@ def telling(stack: Stack, parts: Sequence[Part] = ()) -> Iterator[None]:
         for name, log in [*((part.name, part.log) for part in parts), *((name, stack.log(name)) for name in NAMES)]:
             print(f"--- {name}: the end of {log}\n{logs.tail(log, _SHOWN_LINES)}")
         raise
-
-
-@contextmanager
-def ports_of(cli: Cli) -> Iterator[Ports]:
-    with closing(wiring.open_ports(config_of(cli), "read")) as ports:
-        yield ports
