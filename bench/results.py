@@ -85,6 +85,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
+def of_sides(words: Mapping[str, str], at: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
+    """The microseconds of each side, at each share. words: by side. at: as `latencies` has it."""
+    return [Row(f"{what}, {share}", "us", taken[side]) for side, what in words.items() for share, taken in at.items()]
+
+
 def latencies(blocks: Mapping[str, Sequence[list[float]]], at_once: int) -> dict[str, dict[str, list[float]]]:
     """The `p50` and the `p99` of each side, a sample for every `at_once` of its blocks of latencies."""
     samples = {

@@ -18,7 +18,7 @@ from bench.board_clients import Load, Verdict, respace
 from bench.boards_made_up import DRAGGERS, LEAN, LIKE_OURS, WITH_PINS, Board, Filling, Renumbered
 from bench.context import Context
 from bench.ordered_model import OrderedBoard
-from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
 from bench.timing import seconds
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
@@ -216,10 +216,7 @@ def _large(context: Context) -> list[Row]:
         shown = boards.page(arranged.number, 500, None)
         assert len(shown.pins) == 500
         assert all(pin.moved_ms for pin in shown.pins)
-    p50, p99 = (
-        {name: [percentile(each, share) for each in taken] for name, taken in (drags | pages).items()}
-        for share in (0.5, 0.99)
-    )
+    p50, p99 = latencies(drags | pages, 1).values()
     return [
         Row(f"a drop on {large:,} pins / on {small:,}, p50", "x", ratios(p50["large"], p50["small"]), at_most(1.3)),
         Row("the same, p99", "x", ratios(p99["large"], p99["small"]), at_most(2)),

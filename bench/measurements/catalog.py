@@ -18,7 +18,7 @@ from bench import ours
 from bench.catalog_records import records, stored, write
 from bench.context import Context
 from bench.redis_server import redis_client
-from bench.results import Row, at_most, interleaved, latencies, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, ratios
 from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.catalog.pins import key_of
@@ -117,11 +117,8 @@ def _grown(context: Context, corpora: dict[str, tuple[RocksCatalogReader, int]])
             for by in clocks
             for share in ("p50", "p99")
         ),
-        *(
-            Row(f"{KEYS} keys of the {name} corpus, {share}{in_processor_time}", "us", each)
-            for name in corpora
-            for share in ("p50", "p99")
-            for each in [taken[share][name + in_processor_time]]
+        *of_sides(
+            {name + in_processor_time: f"{KEYS} keys of the {name} corpus, processor time" for name in corpora}, taken
         ),
     ]
 

@@ -20,7 +20,7 @@ import redis
 from bench import actions
 from bench.context import Context
 from bench.redis_server import redis_client
-from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, percentile, ratios
 from bench.timing import each_us, seconds
 from feedstore.app.wiring import wall_ms
 from feedstore.catalog.cache import Cache, Lifetimes
@@ -309,8 +309,9 @@ def against_redis(context: Context) -> list[Row]:
             "mget": timed(client.mget, batch),
             "hgetall": timed(hashes, batch),
         }
-        p50, p99 = latencies(interleaved(sides, context.repeats * BLOCKS), BLOCKS).values()
+        at = latencies(interleaved(sides, context.repeats * BLOCKS), BLOCKS)
         catalog.close()
+    p50 = at["p50"]
     return [
         Row("100 keys, 94 of them held / Redis MGET, p50", "x", ratios(p50["partly"], p50["mget"]), at_most(0.3)),
         Row(
@@ -320,11 +321,7 @@ def against_redis(context: Context) -> list[Row]:
             at_most(0.1),
         ),
         Row("100 keys, all held / Redis MGET, p50", "x", ratios(p50["held"], p50["mget"])),
-        *(
-            Row(f"{what}, {share}", "us", taken[side])
-            for side, what in SIDES.items()
-            for share, taken in (("p50", p50), ("p99", p99))
-        ),
+        *of_sides(SIDES, at),
     ]
 
 

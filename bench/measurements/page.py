@@ -14,7 +14,7 @@ from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.redis_server import redis_client
 from bench.redis_side import fill_feed, key
-from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, percentile, ratios
 from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
@@ -68,7 +68,8 @@ def measure(context: Context) -> list[Row]:
             },
             context.repeats * BLOCKS,
         )
-    p50, p99 = latencies(blocks, BLOCKS).values()
+    at = latencies(blocks, BLOCKS)
+    p50, p99 = at.values()
     return [
         Row("page of 25 from 1,000 entries / ZREVRANGE, p50", "x", ratios(p50["first"], p50["redis"]), at_most(0.3)),
         Row("page of 25 from 1,000 entries / ZREVRANGE, p99", "x", ratios(p99["first"], p99["redis"]), at_most(0.3)),
@@ -86,11 +87,7 @@ def measure(context: Context) -> list[Row]:
             at_most(2),
         ),
         Row("first page of 25, before a sweep, p50", "us", as_written),
-        *(
-            Row(f"{what}, {share}", "us", taken[side])
-            for side, what in SIDES.items()
-            for share, taken in (("p50", p50), ("p99", p99))
-        ),
+        *of_sides(SIDES, at),
     ]
 
 

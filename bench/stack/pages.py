@@ -11,7 +11,7 @@ from bench.feeds import Feed, made_feeds
 from bench.measurements.page import Times
 from bench.native import write_pages
 from bench.ours import fill
-from bench.results import Row, at_most, interleaved, latencies, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, ratios
 from bench.stack.servers import PURGE_MS, SLACK, Servers, replica
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, columns, feed_table, row_key
@@ -91,7 +91,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             for share, p in at.items()
         ),
         Row("page 900 deep / first page, p50", "x", ratios(at["p50"]["deep"], at["p50"]["first"]), at_most(1.5)),
-        *(Row(f"{what}, {share}", "us", p[side]) for side, what in SIDES.items() for share, p in at.items()),
+        *of_sides(SIDES, at),
     ]
 
 

@@ -16,7 +16,7 @@ from bench.deliveries import CAP
 from bench.feeds import POOL, Feed, made_feeds
 from bench.native import write_cells
 from bench.ours import fill
-from bench.results import Row, Sample, at_least, interleaved, percentile, ratios
+from bench.results import Row, Sample, at_least, interleaved, latencies, of_sides, ratios
 from bench.stack.servers import SLACK, Servers, replica
 from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS, columns, row_key
@@ -57,8 +57,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         }
         interleaved(reads, 1)
         pages = interleaved(reads, context.repeats)
-    p99 = {side: [percentile(each, 0.99) for each in taken] for side, taken in pages.items()}
-    p50 = {side: [percentile(each, 0.50) for each in taken] for side, taken in pages.items()}
+    at = latencies(pages, 1)
     return [
         Row(
             "compaction of rows under the cap, with the trim / without",
@@ -68,19 +67,19 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             note=f"{cells:,} cells in 16 regions",
         ),
         *(Row(f"the same, {side}", "cells/s", taken) for side, taken in rates.items()),
-        Row("page of 25 during a compaction, with the trim / without, p99", "x", ratios(p99["with"], p99["without"])),
-        *(
-            Row(f"page of 25, {what}, {share}", "us", taken[side])
-            for side, what in PAGES.items()
-            for share, taken in (("p50", p50), ("p99", p99))
+        Row(
+            "page of 25 during a compaction, with the trim / without, p99",
+            "x",
+            ratios(at["p99"]["with"], at["p99"]["without"]),
         ),
+        *of_sides(PAGES, at),
     ]
 
 
 PAGES = {
-    "idle": "nothing compacts",
-    "with": "during a compaction with the trim",
-    "without": "during a compaction without",
+    "idle": "page of 25, nothing compacts",
+    "with": "page of 25, during a compaction with the trim",
+    "without": "page of 25, during a compaction without",
 }
 
 
