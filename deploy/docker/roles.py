@@ -290,9 +290,7 @@ def _mariadb(_: str) -> list[SupervisedProcess]:
 
 def _prometheus(_: str) -> list[SupervisedProcess]:
     conf = CONF / "prometheus"
-    text = monitoring.prometheus_yml(
-        str(monitoring.RULES), processes=_processes_of_ours(), servers=_servers(), token_file=str(TOKEN)
-    )
+    text = monitoring.prometheus_yml(processes=_processes_of_ours(), servers=_servers(), token_file=str(TOKEN))
     argv = prometheus.arguments(conf / prometheus.CONF, DATA / "prometheus", f"0.0.0.0:{names.PROMETHEUS_PORT}")
 
     def check() -> None:

@@ -27,7 +27,7 @@ def server(home: Home, ports: Mapping[str, int], watched: Mapping[str, int]) -> 
 
     def prepare(_: Say) -> None:
         servers = [monitoring.Target(f"{LOOPBACK}:{port}", {"server": name}) for name, port in watched.items()]
-        text = monitoring.prometheus_yml(str(monitoring.RULES), [f"{home.targets}/*.json"], servers=servers)
+        text = monitoring.prometheus_yml([f"{home.targets}/*.json"], servers=servers)
         write_conf(conf, CONF, text)
 
     def command() -> Command:
