@@ -3,7 +3,6 @@ holds the pin and hears of updates.
 """
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -14,6 +13,7 @@ from bench import ours
 from bench.children import child
 from bench.context import Context
 from bench.results import Row, at_most, percentile
+from deploy.drills.repeating import repeating
 from feedstore.app import catalogs, wiring
 from feedstore.app import config as configuration
 from feedstore.catalog.pins import HeldPin, key_of, live_pin
@@ -144,19 +144,10 @@ def _lives(key: bytes, record: bytes) -> bool:
 @contextmanager
 def _saving(follows: FollowStore, first: int) -> Iterator[None]:
     """Others save pins meanwhile."""
-    stop = threading.Event()
+    pins = (Pin(pin, 1, 1, 1_000) for pin in itertools.count(first))
 
     def save() -> None:
-        for number in itertools.count():
-            if stop.wait(BUSY_EVERY_S):
-                return
-            begun = first + BUSY_EACH * number
-            ours.record(follows, [Request(SavePin(Pin(pin, 1, 1, 1_000))) for pin in range(begun, begun + BUSY_EACH)])
+        ours.record(follows, [Request(SavePin(pin)) for pin in itertools.islice(pins, BUSY_EACH)])
 
-    thread = threading.Thread(target=save, name="bench-saving")
-    thread.start()
-    try:
+    with repeating(BUSY_EVERY_S, save):
         yield
-    finally:
-        stop.set()
-        thread.join()
