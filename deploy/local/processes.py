@@ -38,10 +38,7 @@ class Command:
 
 def is_ours(pid: int, mark: str) -> bool:
     """Whether this process runs and has the mark. A process that has ended and was not waited for does not run."""
-    try:
-        return mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    return mark in arguments(pid)
 
 
 def arguments(pid: int) -> list[str]:
