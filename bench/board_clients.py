@@ -13,18 +13,19 @@ import signal
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bench.mysql_follows import dropped, servers
+from bench.ours import forget_outbox
 from feedstore.boards import BoardCrowdedError, Boards, Move, Place, ReorderRefusedError
 from feedstore.clocks import machine_ms
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
-from feedstore.follows import sqlite
+from feedstore.follows import mysql, sqlite
 from feedstore.follows.port import Request, actions_in
 from feedstore.follows.store import FollowStore
 from workers.boards import Respacing
@@ -54,21 +55,17 @@ class Load:
         if self.mysql is None:
             sqlite.create([Path(path) for path in self.paths])
         else:
-            from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
-
-            mysql.create(servers(self.mysql, self.shards, name_of(self.shards)))
+            mysql.create(databases(self.mysql, self.shards))
 
     def open(self) -> FollowStore:
         if self.mysql is None:
             return sqlite.open_store([Path(path) for path in self.paths], machine_ms)
-        from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
-
-        return mysql.open_store(servers(self.mysql, self.shards, name_of(self.shards)))
+        return mysql.open_store(databases(self.mysql, self.shards))
 
 
-def name_of(shards: int) -> str:
-    """What the databases are called: stores of one shard and of three may be there at once."""
-    return f"clients_of_{shards}"
+def databases(url: str, shards: int) -> list[mysql.MySQLServer]:
+    """The databases of so many shards: stores of one shard and of three may be there at once."""
+    return servers(url, shards, f"clients_of_{shards}")
 
 
 @dataclass(frozen=True)
@@ -91,16 +88,14 @@ def fill(store: FollowStore, pins: int) -> None:
         some = [Pin(pin, OWNER, BOARD, first_ms + pin // 2) for pin in range(start, min(start + _BATCH, pins + 1))]
         answers = store.record([Request(SavePin(pin)) for pin in some])
         store.index(pins=[answer for answer in answers if isinstance(answer, PinSaved)])
-    while rows := store.unrelayed(_BATCH):
-        store.mark_relayed(rows)
+    forget_outbox(store)
 
 
 def drag(load: Load) -> None:
     """Runs the clients until the time is over."""
     until_s = time.monotonic() + load.seconds
     log = os.open(load.log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    failures: list[BaseException] = []
-    with closing(load.open()) as store:
+    with closing(load.open()) as store, ThreadPoolExecutor(load.clients + 1) as pool:
         boards = Boards(store)
         anchors = [pin.pin for pin in boards.page(BOARD, load.near, None).pins]
 
@@ -124,26 +119,15 @@ def drag(load: Load) -> None:
         def work() -> None:
             respacing = Respacing(boards, time.monotonic)
             while time.monotonic() < until_s:
-                _respace(store, respacing)
+                respace(store, respacing)
                 time.sleep(0.01)
 
-        def run(what: object, *args: int) -> None:
-            try:
-                what(*args)  # type: ignore[operator]
-            except BaseException as error:  # noqa: BLE001 - raised below
-                failures.append(error)
-
-        threads = [threading.Thread(target=run, args=(client, number)) for number in range(load.clients)]
-        threads.append(threading.Thread(target=run, args=(work,)))
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    if failures:
-        raise failures[0]
+        for each in [pool.submit(work), *(pool.submit(client, number) for number in range(load.clients))]:
+            each.result()
 
 
-def _respace(store: FollowStore, respacing: Respacing) -> bool:
+def respace(store: FollowStore, respacing: Respacing) -> bool:
+    """Makes the room that drops have asked for; whether anything was asked."""
     rows = store.unrelayed(_BATCH)
     respacing.respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
     store.mark_relayed(rows)
@@ -161,7 +145,7 @@ def judge(load: Load, seconds: float) -> Verdict:
     faults: list[str] = []
     with closing(load.open()) as store:
         boards = Boards(store)
-        while _respace(store, Respacing(boards, time.monotonic)):
+        while respace(store, Respacing(boards, time.monotonic)):
             pass
         seen: dict[int, int] = {}
         after: Place | None = None
@@ -199,10 +183,8 @@ def run(load: Load, *, kills: int) -> Verdict:
         fill(store, load.pins)
     Path(load.log).touch()
     for number in range(kills + 1):
-        part = Load(**{**asdict(load), "seconds": load.seconds / (kills + 1), "seed": number})
         killed = number < kills
-        if killed:
-            part = Load(**{**asdict(part), "seconds": 3_600.0})
+        part = replace(load, seconds=3_600.0 if killed else load.seconds / (kills + 1), seed=number)
         child = subprocess.Popen([sys.executable, "-m", "bench.board_clients", "--child", json.dumps(asdict(part))])
         try:
             if killed:
@@ -249,7 +231,7 @@ def main() -> int:
             verdict = run(load, kills=chosen.kills)
         finally:
             if chosen.mysql:
-                dropped(servers(chosen.mysql, chosen.shards, name_of(chosen.shards)))
+                dropped(databases(chosen.mysql, chosen.shards))
     print(f"{verdict.reorders:,} reorders, {verdict.per_s:,.0f}/s of {chosen.clients} clients")
     print(f"{verdict.refused:,} refused with a reason, {verdict.crowded} had to wait for room")
     print(*verdict.faults or ["the board is as it was acknowledged"], sep="\n")

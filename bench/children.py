@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import threading
 import time
@@ -107,6 +108,19 @@ def run(args: Sequence[str], log: Path, timeout_s: float) -> Child:
     with child(args, log) as running:
         running.wait(timeout_s)
     return running
+
+
+def processor_s(process: psutil.Process) -> float:
+    """The processor time of a process, and of those that it has started and that run."""
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return float(sum(each.user + each.system for each in times))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
 
 
 def _family(pid: int) -> list[int]:

@@ -12,7 +12,6 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import psutil
 import structlog
@@ -101,34 +100,32 @@ def measure(
     given: Context,
     out: Path,
     measurements: Mapping[str, tuple[str | None, Measurement]],
-    about: Mapping[str, Any] | None = None,
 ) -> int:
-    """Takes the chosen measurements, each with a word on what it is. about: what else the numbers depend on."""
-    known = report.machine() | dict(about or {})
+    """Takes the chosen measurements, each with a word on what it is."""
+    known = report.machine()
     known["options"] = {
         "actions": given.actions_count,
         "generated": chosen.actions is None,
         "repeats": chosen.repeats,
         "quick": chosen.quick,
     }
-    rows: list[Row] = []
+    taken: dict[str, list[Row]] = {}
     failed: list[str] = []
     for name in chosen.names:
         what, take = measurements[name]
         given.say(f"{name}: {what}")
         try:
-            taken = take(given)
+            taken[name] = take(given)
         except Exception as error:  # noqa: BLE001  # one that fails must not cost the others their numbers
             traceback.print_exc()
             failed.append(name)
-            taken = [Row(name, name, "", (), note=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")]
-        for row in taken:
+            taken[name] = [Row(name, "", (), note=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}")]
+        for row in taken[name]:
             shown = "not measured" if row.reached is None else report.number(row.reached, row.unit)
             given.say(f"{name}: {row.what}: {shown} {row.verdict}")
-        rows += taken
-        report.write(out, rows, known)  # after each: what is measured stays, whatever comes
+        report.write(out, taken, known)  # after each: what is measured stays, whatever comes
     given.say(f"wrote {out}")
-    print(report.markdown(rows, known))
+    print((out / report.TABLE).read_text())
     if failed:
         print(f"could not be measured: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -30,8 +30,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NamedTuple, assert_never
+from typing import Final, NamedTuple, assert_never
 
+from bench import ours
 from feedstore.app import config as configuration
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow, board, user
 from feedstore.following import FEEDS, columns, feed_table, feeds_ascending, row_key
@@ -42,7 +43,6 @@ from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from workers.app import wiring
 from workers.following.ports import Ports
 
-FEEDCTL: Final = (sys.executable, "-c", "from workers.cli import main; main()")
 CAP: Final = 120
 OWNERS: Final = 60
 PINS_EACH: Final = 20
@@ -131,6 +131,7 @@ class Round:
         self.deleted: dict[int, Pin] = {}
         self.next_pin = 1_000_000
         self.lost: set[int] = set()
+        self.used: set[tuple[str, int, int]] = set()
         self.cap = self.config.limits.cap
         self.in_files = wiring.is_embedded(self.config)
 
@@ -231,14 +232,12 @@ class Round:
         entries = [(reader, *entry) for reader, shown in feeds.items() for entry in shown[: CAP // 2]]
         self.rng.shuffle(entries)
         taken = iter(entries)
-        readers = list(self.readers)
         expected: set[Fault] = set()
         writes: defaultdict[str, list[Write]] = defaultdict(list)
-        used: set[tuple[str, int, int]] = set()
         for kind in kinds:
             for number in range(each):
                 cluster = self.rng.choice(sorted(stamps))
-                fault, some = MAKE[kind](self, Place(cluster, stamps[cluster], now_ms, number), taken, readers, used)
+                fault, some = MAKE[kind](self, Place(cluster, stamps[cluster], now_ms, number), taken)
                 expected.add(fault)
                 self.lost |= {fault.user} if fault.kind == "missing" else set()
                 writes[cluster] += some
@@ -264,9 +263,8 @@ class Round:
     # ------------------------------------------------------------------------------------------------------------
 
     def spawn(self, *words: object) -> "subprocess.Popen[bytes]":
-        return subprocess.Popen(
-            [*FEEDCTL, "--home", str(self.home), *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        line = ours.feedctl(self.home, *map(str, words))
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
     def feedctl(self, *words: object, codes: Sequence[int] = (0,)) -> str:
         process = self.spawn(*words)
@@ -323,11 +321,13 @@ class Place(NamedTuple):
 
 
 Made = tuple[Fault, list[Write]]
-_Make = Callable[[Round, Place, Iterator[tuple[int, int, int]], Sequence[int], set[tuple[str, int, int]]], Made]
+Entries = Iterator[tuple[int, int, int]]
+"""Reader, pin and time of entries that are shown, none of them twice."""
+_Make = Callable[[Round, Place, Entries], Made]
 
 
 def _at_entry(kind: str, writes: Callable[[bytes, bytes, int, Place], list[Write]]) -> _Make:
-    def make(_: Round, place: Place, entries: Any, __: object, ___: object) -> Made:
+    def make(_: Round, place: Place, entries: Entries) -> Made:
         reader, pin, created_ms = next(entries)
         row, column = row_key(reader), _column(pin, created_ms)
         ts = place.stamps[row + column]
@@ -336,28 +336,29 @@ def _at_entry(kind: str, writes: Callable[[bytes, bytes, int, Place], list[Write
     return make
 
 
-def _stranger(the: Round, place: Place, _: object, readers: Sequence[int], used: set[tuple[str, int, int]]) -> Made:
-    """A pin of somebody whom the reader does not follow."""
-    while True:
-        reader, pin = the.rng.choice(readers), STRANGER * 100 + the.rng.randrange(PINS_EACH)
-        if (place.cluster, reader, pin) not in used:
-            used.add((place.cluster, reader, pin))
-            created_ms = the.model.pins[pin].created_ms
-            write = Write(row_key(reader), _column(pin, created_ms), place.now_ms, "put")
-            return Fault(reader, place.cluster, "extra", pin, created_ms), [write]
+def _extra(chosen: Callable[[Round], Pin]) -> _Make:
+    """A pin at a reader who must not see it, at another place each time."""
+
+    def make(the: Round, place: Place, _: object) -> Made:
+        while True:
+            reader, pin = the.rng.choice(the.readers), chosen(the)
+            if (place.cluster, reader, pin.pin) not in the.used:
+                the.used.add((place.cluster, reader, pin.pin))
+                write = Write(row_key(reader), _column(pin.pin, pin.created_ms), place.now_ms, "put")
+                return Fault(reader, place.cluster, "extra", pin.pin, pin.created_ms), [write]
+
+    return make
 
 
-def _undead(the: Round, place: Place, _: object, readers: Sequence[int], used: set[tuple[str, int, int]]) -> Made:
-    """A pin that was deleted."""
-    while True:
-        reader, pin = the.rng.choice(readers), the.deleted[the.rng.randrange(1, OWNERS + 1)]
-        if (place.cluster, reader, pin.pin) not in used:
-            used.add((place.cluster, reader, pin.pin))
-            write = Write(row_key(reader), _column(pin.pin, pin.created_ms), place.now_ms, "put")
-            return Fault(reader, place.cluster, "extra", pin.pin, pin.created_ms), [write]
+def _of_a_stranger(the: Round) -> Pin:
+    return the.model.pins[STRANGER * 100 + the.rng.randrange(PINS_EACH)]
 
 
-def _differs(_: Round, place: Place, entries: Any, __: object, ___: object) -> Made:
+def _deleted(the: Round) -> Pin:
+    return the.deleted[the.rng.randrange(1, OWNERS + 1)]
+
+
+def _differs(_: Round, place: Place, entries: Entries) -> Made:
     reader, pin, created_ms = next(entries)
     other_ms = created_ms + 1
     ts = place.stamps[row_key(reader) + _column(pin, created_ms)]
@@ -365,7 +366,7 @@ def _differs(_: Round, place: Place, entries: Any, __: object, ___: object) -> M
     return fault, [Write(row_key(reader), _column(pin, other_ms), ts, "put")]
 
 
-def _displaced(the: Round, place: Place, entries: Any, __: object, ___: object) -> Made:
+def _displaced(the: Round, place: Place, entries: Entries) -> Made:
     reader, pin, created_ms = next(entries)
     row = row_key(reader)
     elsewhere = bytes([row[0] ^ the.rng.randrange(1, 256)]) + row[1:]
@@ -373,8 +374,8 @@ def _displaced(the: Round, place: Place, entries: Any, __: object, ___: object) 
     return fault, [Write(elsewhere, _column(pin, created_ms), place.stamps[row + _column(pin, created_ms)], "put")]
 
 
-def _unknown(_: Round, place: Place, entries: Any, __: object, ___: object) -> Made:
-    _, pin, created_ms = next(entries)
+def _unknown(_: Round, place: Place, entries: Entries) -> Made:
+    pin, created_ms = next(entries)[1:]
     reader = UNKNOWN + place.number
     fault = Fault(reader, place.cluster, "unknown user", pin, created_ms)
     return fault, [Write(row_key(reader), _column(pin, created_ms), place.now_ms, "put")]
@@ -384,8 +385,8 @@ MAKE: Final[dict[str, _Make]] = {
     "lost": _at_entry("missing", lambda row, column, ts, _: [Write(row, column, ts, "gone")]),
     "masked": _at_entry("masked", lambda row, column, ts, _: [Write(row, column, ts, "marker")]),
     "masked above": _at_entry("masked", lambda row, column, _, at: [Write(row, column, at.now_ms, "marker")]),
-    "stranger": _stranger,
-    "undead": _undead,
+    "stranger": _extra(_of_a_stranger),
+    "undead": _extra(_deleted),
     "differs": _differs,
     "displaced": _displaced,
     "unknown": _unknown,
@@ -510,8 +511,7 @@ def main() -> None:
 
 def made(home: Path) -> Path:
     """A home in files."""
-    words = [*FEEDCTL, "--home", str(home), "init", "--cap", str(CAP), "--slack", "30"]
-    subprocess.run(words, check=True, capture_output=True)
+    subprocess.run(ours.feedctl(home, "init", "--cap", str(CAP), "--slack", "30"), check=True, capture_output=True)
     return home
 
 

@@ -9,11 +9,12 @@ import argparse
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from urllib.parse import urlsplit
 
+from bench.results import percentile
+from bench.timing import each_us
 from feedstore.following import columns, feed_table, feeds_ascending, row_key
 from feedstore.widecolumn import DeleteColumns, Put
 from feedstore.widecolumn.hbase import HBaseCluster, HBaseStore
@@ -69,17 +70,15 @@ def written(store: HBaseStore, batches: Sequence[Batch], streams: int) -> float:
     return sum(map(cells_in, batches)) / (time.perf_counter() - began)
 
 
-def page_ms(read: Callable[[], object], times: int) -> tuple[float, float]:
+def page_us(store: HBaseStore, after: bytes | None, times: int) -> tuple[float, float]:
     """p50 and p99."""
-    for _ in range(times // 10):
-        read()
-    took = []
-    for _ in range(times):
-        began = time.perf_counter()
-        read()
-        took.append((time.perf_counter() - began) * 1_000)
-    percentiles = statistics.quantiles(took, n=100)
-    return percentiles[49], percentiles[98]
+
+    def read(_: int) -> None:
+        store.read(row_key(DEEP_FEED), after, 26)
+
+    each_us(read, range(times // 10))  # warms it up
+    took = each_us(read, range(times))
+    return percentile(took, 0.5), percentile(took, 0.99)
 
 
 def main() -> None:
@@ -111,11 +110,9 @@ def main() -> None:
     store.apply([Put([(row_key(DEEP_FEED), NOW_MS)], columns([(pin, NOW_MS + pin) for pin in range(1, DEEP_ENTRIES)]))])
     deep = columns([(1_000, NOW_MS + 1_000)])[0]
     for name, after in (("first page of 25", None), ("page of 25, 19,000 entries deep", deep)):
-        pages = [
-            page_ms(partial(store.read, row_key(DEEP_FEED), after, 26), chosen.pages) for _ in range(chosen.repeats)
-        ]
+        pages = [page_us(store, after, chosen.pages) for _ in range(chosen.repeats)]
         p50, p99 = (statistics.median(each) for each in zip(*pages, strict=True))
-        print(f"{name}: p50 {p50:.3f} ms, p99 {p99:.3f} ms", flush=True)
+        print(f"{name}: p50 {p50 / 1_000:.3f} ms, p99 {p99 / 1_000:.3f} ms", flush=True)
 
     for name, rows in (("scan", store.scan), ("export", lambda: feeds_ascending(store, 1_000))):
         began = time.perf_counter()

@@ -14,7 +14,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import statistics
 import sys
 import tempfile
@@ -28,6 +27,7 @@ from typing import Any, Final
 import structlog
 
 from bench import ours
+from bench.children import free_port
 from bench.deliveries import CAP
 from bench.feeds import made_feeds
 from bench.measurements.http import CONNECTIONS, LIMIT, START_S, Server, get, home_of, load, serving
@@ -85,8 +85,7 @@ def serve(server: str, what: str) -> None:
         ours_.start()
         print(ours_.address, flush=True)
         signal.pause()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     print(f"http://127.0.0.1:{port}", flush=True)
     if server == "robyn":
         robyn(int(what), port)

@@ -7,13 +7,14 @@ import argparse
 import itertools
 import os
 import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
+from bench.ours import forget_outbox
+from bench.timing import seconds
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, user
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
@@ -94,13 +95,7 @@ def _measurements(store: FollowStore, followers: int) -> Iterator[tuple[str, str
     yield "newest_pins, 1,000 of one followee", "calls/s", _newest(store, next(ids))
     yield "newest_pins_merged, 1,000 of 500 followees", "calls/s", _merged(store, ids)
     yield "edges, 500 keys", "keys/s", _edges(store, ids)
-    yield "settled_ms", "calls/s", lambda: 200 / _seconds(lambda: [store.settled_ms() for _ in range(200)])
-
-
-def _seconds(work: Callable[[], object]) -> float:
-    began_s = time.perf_counter()
-    work()
-    return time.perf_counter() - began_s
+    yield "settled_ms", "calls/s", lambda: 200 / seconds(lambda: [store.settled_ms() for _ in range(200)])
 
 
 def _recording(store: FollowStore, ids: Iterator[int], size: int, batches: int, threads: int) -> Measure:
@@ -114,7 +109,7 @@ def _recording(store: FollowStore, ids: Iterator[int], size: int, batches: int, 
         ]
         with ThreadPoolExecutor(threads) as pool:
             # A list: it raises what a thread has raised.
-            return threads * batches * size / _seconds(lambda: list(pool.map(record, work)))
+            return threads * batches * size / seconds(lambda: list(pool.map(record, work)))
 
     next(ids)  # no follower follows themselves
     return measure
@@ -128,20 +123,14 @@ def _saved(store: FollowStore, ids: Iterator[int], size: int, batches: int) -> f
         ]
         for _ in range(batches)
     ]
-    return size * batches / _seconds(lambda: [store.record(batch) for batch in work])
+    return size * batches / seconds(lambda: [store.record(batch) for batch in work])
 
 
 def _relayed(store: FollowStore, ids: Iterator[int], rows: int) -> float:
-    while waiting := store.unrelayed(2_000):
-        store.mark_relayed(waiting)
+    forget_outbox(store)
     for _ in range(rows // 500):
         store.record([Request(Follow(follower, user(1))) for follower in itertools.islice(ids, 500)])
-
-    def relay() -> None:
-        while waiting := store.unrelayed(2_000):
-            store.mark_relayed(waiting)
-
-    return rows / _seconds(relay)
+    return rows / seconds(lambda: forget_outbox(store, 2_000))
 
 
 def _index_edges(store: FollowStore, edges: Sequence[Edge]) -> None:
@@ -152,13 +141,13 @@ def _index_edges(store: FollowStore, edges: Sequence[Edge]) -> None:
 def _indexed(store: FollowStore, ids: Iterator[int], rows: int) -> float:
     # As tasks come: of many followees, in no order.
     edges = [Edge(each, user(each * 7_919 % 20_011 + 1), each, active=True) for each in itertools.islice(ids, rows)]
-    return rows / _seconds(lambda: _index_edges(store, edges))
+    return rows / seconds(lambda: _index_edges(store, edges))
 
 
 def _indexing_again(store: FollowStore, first: int) -> Measure:
     edges = [Edge(first + each, user(each * 7_919 % 20_011 + 1), 5, active=True) for each in range(50_000)]
     _index_edges(store, edges)
-    return lambda: len(edges) / _seconds(lambda: _index_edges(store, edges))
+    return lambda: len(edges) / seconds(lambda: _index_edges(store, edges))
 
 
 def _indexed_pins(store: FollowStore, ids: Iterator[int], pins: int) -> float:
@@ -172,7 +161,7 @@ def _indexed_pins(store: FollowStore, ids: Iterator[int], pins: int) -> float:
         for batch in batches:
             store.index(pins=batch)
 
-    return 2 * pins / _seconds(index)
+    return 2 * pins / seconds(index)
 
 
 def _paging(store: FollowStore, followee: int, followers: int) -> Measure:
@@ -185,7 +174,7 @@ def _paging(store: FollowStore, followee: int, followers: int) -> Measure:
             after, seen = (wanted, page[-1].follower), seen + len(page)
         assert seen == followers
 
-    return lambda: followers / _seconds(walk)
+    return lambda: followers / seconds(walk)
 
 
 def _newest(store: FollowStore, owner: int) -> Measure:
@@ -193,7 +182,7 @@ def _newest(store: FollowStore, owner: int) -> Measure:
     store.index(
         pins=[PinSaved(Pin(owner + each, owner, owner, CREATED_MS + each), CREATED_MS) for each in range(3_000)]
     )
-    return lambda: 50 / _seconds(lambda: [store.newest_pins([user(owner)], 1_000) for _ in range(50)])
+    return lambda: 50 / seconds(lambda: [store.newest_pins([user(owner)], 1_000) for _ in range(50)])
 
 
 def _merged(store: FollowStore, ids: Iterator[int]) -> Measure:
@@ -201,13 +190,13 @@ def _merged(store: FollowStore, ids: Iterator[int]) -> Measure:
     pins = [Pin(first + each, first + each % 500, first + each % 500, CREATED_MS + each) for each in range(10_000)]
     store.index(pins=[PinSaved(pin, CREATED_MS) for pin in pins])
     followees = [user(first + each) for each in range(500)]
-    return lambda: 10 / _seconds(lambda: [store.newest_pins_merged([Merged(followees)], 1_000) for _ in range(10)])
+    return lambda: 10 / seconds(lambda: [store.newest_pins_merged([Merged(followees)], 1_000) for _ in range(10)])
 
 
 def _edges(store: FollowStore, ids: Iterator[int]) -> Measure:
     keys = [(follower, user(1)) for follower in itertools.islice(ids, 500)]
     store.record([Request(Follow(*key)) for key in keys])
-    return lambda: 50 * len(keys) / _seconds(lambda: [store.edges(keys) for _ in range(50)])
+    return lambda: 50 * len(keys) / seconds(lambda: [store.edges(keys) for _ in range(50)])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from bench.feeds import Feed
@@ -106,12 +107,20 @@ def disk_bytes(path: Path) -> int:
 # --------------------------------------------------------------------------------------------------------------------
 
 
+def record(follows: FollowStore, requests: Sequence[Request]) -> None:
+    """Records actions, none of which may be refused."""
+    for start in range(0, len(requests), RECORDED_AT_ONCE):
+        for answer in follows.record(requests[start : start + RECORDED_AT_ONCE]):
+            assert not isinstance(answer, Exception), answer
+
+
 def record_indexed(follows: FollowStore, requests: Iterable[Request], say: Callable[[int], None]) -> None:
     """Records actions and writes their indexes, as relay and expander would, but delivers nothing: the state from
     which one action is then measured.
     """
     done = 0
-    for some in _chunks(requests, RECORDED_AT_ONCE):
+    given = iter(requests)
+    while some := list(islice(given, RECORDED_AT_ONCE)):
         recorded = [action for action in follows.record(some) if not isinstance(action, Exception)]
         index(follows, recorded)
         done += len(some)
@@ -120,8 +129,9 @@ def record_indexed(follows: FollowStore, requests: Iterable[Request], say: Calla
     forget_outbox(follows)
 
 
-def forget_outbox(follows: FollowStore) -> None:
-    while rows := follows.unrelayed(RECORDED_AT_ONCE):
+def forget_outbox(follows: FollowStore, at_once: int = RECORDED_AT_ONCE) -> None:
+    """As if everything had been relayed."""
+    while rows := follows.unrelayed(at_once):
         follows.mark_relayed(rows)
 
 
@@ -130,17 +140,6 @@ def index(follows: FollowStore, recorded: Sequence[RecordedAction]) -> None:
         edges=[action.edge() for action in recorded if hasattr(action, "edge")],
         pins=[action for action in recorded if isinstance(action, PinSaved)],
     )
-
-
-def _chunks(requests: Iterable[Request], size: int) -> Iterator[list[Request]]:
-    some: list[Request] = []
-    for request in requests:
-        some.append(request)
-        if len(some) == size:
-            yield some
-            some = []
-    if some:
-        yield some
 
 
 def wait_idle(opened: Ports, timeout_s: float) -> None:

@@ -1,14 +1,13 @@
 """A redis-server of the bench's own: on a free port of the loopback, with its files in a directory that goes away."""
 
 import shutil
-import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.children import ChildError, child
+from bench.children import ChildError, child, free_port
 
 if TYPE_CHECKING:
     import redis  # an extra, which a measurement without it does not need
@@ -39,9 +38,7 @@ def redis_server(folder: Path) -> Iterator[int]:
     import redis  # noqa: PLC0415
 
     folder.mkdir(parents=True, exist_ok=True)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     options = {
         "bind": "127.0.0.1",
         "port": str(port),

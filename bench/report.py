@@ -4,13 +4,16 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bench.results import Row
+
+TABLE = "results.md"
 
 
 def machine() -> dict[str, Any]:
@@ -48,16 +51,18 @@ def _first_line(command: Sequence[str]) -> str:
     return done.stdout.partition("\n")[0].strip()
 
 
-def write(out: Path, rows: Sequence[Row], about: dict[str, Any]) -> None:
+def write(out: Path, taken: Mapping[str, Sequence[Row]], about: dict[str, Any]) -> None:
+    """taken: the rows of each measurement."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / "results.json").write_text(json.dumps({**about, "rows": [as_json(row) for row in rows]}, indent=2) + "\n")
-    (out / "results.md").write_text(markdown(rows, about))
+    as_json = [{"measurement": name, **_as_json(row)} for name, rows in taken.items() for row in rows]
+    (out / "results.json").write_text(json.dumps({**about, "rows": as_json}, indent=2) + "\n")
+    rows = list(chain.from_iterable(taken.values()))
+    (out / TABLE).write_text(markdown(rows, about))
     plot(out / "results.png", rows)
 
 
-def as_json(row: Row) -> dict[str, Any]:
+def _as_json(row: Row) -> dict[str, Any]:
     return {
-        "measurement": row.measurement,
         "what": row.what,
         "unit": row.unit,
         "samples": list(row.samples),

@@ -32,12 +32,10 @@ class Target:
 class Row:
     """One line of the table.
 
-    measurement: the module that it comes from. what: in words, with the two sides. unit: of the samples ("x" for a
-    ratio). samples: one a repeat, in the order taken. target: None where the row only informs. note: what a reader
-    has to know about it.
+    what: in words, with the two sides. unit: of the samples ("x" for a ratio). samples: one a repeat, in the order
+    taken. target: None where the row only informs. note: what a reader has to know about it.
     """
 
-    measurement: str
     what: str
     unit: str
     samples: Sequence[float]
@@ -85,6 +83,11 @@ def percentile(values: Sequence[float], share: float) -> float:
     """The value that `share` (0..1) of the values do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+def of_sides(words: Mapping[str, str], at: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
+    """The microseconds of each side, at each share. words: by side. at: as `latencies` has it."""
+    return [Row(f"{what}, {share}", "us", taken[side]) for side, what in words.items() for share, taken in at.items()]
 
 
 def latencies(blocks: Mapping[str, Sequence[list[float]]], at_once: int) -> dict[str, dict[str, list[float]]]:

@@ -20,13 +20,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import psutil
 
-from bench.results import percentile
+from bench import ours
+from bench.children import MIB
+from bench.results import Row, at_least, at_most, percentile
 
-MIB: Final = 1024 * 1024
 GROWTH_MIB_MAX: Final = 50.0
 IN_TIME_S: Final = 1.0
 IN_TIME_SHARE: Final = 0.999
@@ -40,26 +41,6 @@ LOOK_S: Final = 0.25
 REFUSED_SHOWN: Final = 8
 LEFT_S: Final = 120.0
 START_S: Final = 60.0
-FEEDCTL: Final = (sys.executable, "-c", "from workers.cli import main; main()")
-
-
-class Figure(NamedTuple):
-    """at_least: else the bound is one from above."""
-
-    what: str
-    reached: float
-    bound: float
-    unit: str
-    at_least: bool = False
-
-    @property
-    def met(self) -> bool:
-        return self.reached >= self.bound if self.at_least else self.reached <= self.bound
-
-    def line(self) -> str:
-        words = "at least" if self.at_least else "at most"
-        verdict = "met" if self.met else "MISSED"
-        return f"{self.what:<48} {self.reached:>10.4g} {self.unit:<4} {words} {self.bound:g}: {verdict}"
 
 
 @dataclass
@@ -159,10 +140,11 @@ def serving(home: Path, patience_s: float, connections: int) -> Iterator[tuple[p
     """`feedctl serve` with one long feed, and its port."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FEED_")}
     environ |= {"FEED_HTTP_PATIENCE": f"{round(1_000 * patience_s)}ms", "FEED_HTTP_CONNECTIONS": str(connections)}
-    command = [*FEEDCTL, "--home", str(home)]
-    subprocess.run([*command, "init"], env=environ, check=True, capture_output=True)
+    subprocess.run(ours.feedctl(home, "init"), env=environ, check=True, capture_output=True)
     with (home / "serve.log").open("wb") as log:
-        process = subprocess.Popen([*command, "serve", "--port", "0"], env=environ, stdout=subprocess.PIPE, stderr=log)
+        process = subprocess.Popen(
+            ours.feedctl(home, "serve", "--port", "0"), env=environ, stdout=subprocess.PIPE, stderr=log
+        )
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline().decode().rpartition(":")[2])
@@ -186,7 +168,7 @@ def _fill(port: int) -> None:
         time.sleep(0.1)
 
 
-def siege(seconds: float, patience_s: float, connections: int, addresses: int) -> Sequence[Figure]:
+def siege(seconds: float, patience_s: float, connections: int, addresses: int) -> Sequence[Row]:
     with tempfile.TemporaryDirectory(prefix="siege-") as scratch:
         home = Path(scratch) / "home"
         with serving(home, patience_s, connections) as (process, port):
@@ -225,19 +207,27 @@ def siege(seconds: float, patience_s: float, connections: int, addresses: int) -
         print(
             f"{path:<26} {len(probed.times_s):>9,} asked, p50 {p50:.1f} ms, p99.9 {p999:.1f} ms, worst {worst:.1f} ms"
         )
+    alive_s = at_most(PATIENCES * patience_s)
+    in_time = at_least(100 * IN_TIME_SHARE)
     return [
-        Figure("memory grew by", (watch.peak_bytes - before) / MIB, GROWTH_MIB_MAX, "MiB"),
-        Figure("longest connection", watch.longest_s, PATIENCES * patience_s, "s"),
-        Figure("all gone after the last one came", gone_s, PATIENCES * patience_s, "s"),
-        Figure("connections that were left", watch.now, 0, ""),
+        Row("memory grew by", "MiB", [(watch.peak_bytes - before) / MIB], at_most(GROWTH_MIB_MAX)),
+        Row("longest connection", "s", [watch.longest_s], alive_s),
+        Row("all gone after the last one came", "s", [gone_s], alive_s),
+        Row("connections that were left", "", [watch.now], at_most(0)),
         *(
-            Figure(
-                f"{path} within {IN_TIME_S:g} s", 100 * probed.share_in_time(), 100 * IN_TIME_SHARE, "%", at_least=True
-            )
+            Row(f"{path} within {IN_TIME_S:g} s", "%", [100 * probed.share_in_time()], in_time)
             for path, probed in probe.of.items()
         ),
-        Figure("tracebacks in the log", log.count("Traceback"), 0, ""),
+        Row("tracebacks in the log", "", [log.count("Traceback")], at_most(0)),
     ]
+
+
+def line(row: Row) -> str:
+    assert row.target is not None
+    return (
+        f"{row.what:<48} {row.samples[0]:>10.4g} {row.unit:<4} {row.target.kind} {row.target.value:g}:"
+        f" {row.verdict.replace('missed', 'MISSED')}"
+    )
 
 
 def main() -> int:
@@ -249,10 +239,9 @@ def main() -> int:
     )
     made.add_argument("--addresses", type=int, default=1, help="how many the adversaries come from (default 1)")
     chosen = made.parse_args()
-    figures = siege(chosen.seconds, chosen.patience, chosen.connections, chosen.addresses)
-    for figure in figures:
-        print(figure.line())
-    return 0 if all(figure.met for figure in figures) else 1
+    rows = siege(chosen.seconds, chosen.patience, chosen.connections, chosen.addresses)
+    print(*map(line, rows), sep="\n")
+    return 0 if all(row.verdict == "met" for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -12,16 +12,16 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from bench.children import MIB, child
-from bench.ours import feedctl
+from bench.ours import feedctl, forget_outbox
 from feedstore.app import config as configuration
 from feedstore.domain import Follow, Followed, Pin, PinSaved, SavePin, user
 from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import Request
-from feedstore.follows.store import FollowStore
 from workers.app import wiring
 
 PEAK_MIB_MAX: Final = 300.0
@@ -35,10 +35,11 @@ def fill(home: Path, users: int, followees: int, pins: int) -> None:
     """The follow store and its indexes; one replica has what it must, and nothing is on its way."""
     config = configuration.load(home, {})
     with closing(wiring.open_ports(config, "write")) as ports:
-        for some in _pins(followees, pins):
+        made = iter(_pins(followees, pins))
+        while some := list(islice(made, AT_ONCE)):
             saved = ports.follows.record([Request(SavePin(pin)) for pin in some])
             ports.follows.index(pins=[each for each in saved if isinstance(each, PinSaved)])
-        newest = sorted((pin for some in _pins(followees, pins) for pin in some), key=_feed_order)[: config.limits.cap]
+        newest = sorted(_pins(followees, pins), key=lambda pin: (-pin.created_ms, pin.pin))[: config.limits.cap]
         for reader in range(FIRST_READER, FIRST_READER + users):
             actions = [Request(Follow(reader, user(1 + number))) for number in range(followees)]
             edges = [each for each in ports.follows.record(actions) if isinstance(each, Followed)]
@@ -46,29 +47,14 @@ def fill(home: Path, users: int, followees: int, pins: int) -> None:
             ts = {each.followee.id: each.ts for each in edges}
             puts = [mutations.put([(reader, ts[pin.owner])], [(pin.pin, pin.created_ms)]) for pin in newest]
             ports.replicas["a"].tables[FEEDS].apply(puts)
-        _relayed(ports.follows)
+        forget_outbox(ports.follows)
 
 
-def _pins(followees: int, pins: int) -> Iterator[list[Pin]]:
-    """All pins, some at a time: those of the owners are mixed."""
-    some: list[Pin] = []
+def _pins(followees: int, pins: int) -> Iterator[Pin]:
+    """All pins; those of the owners are mixed."""
     for number in range(followees * pins):
         owner = 1 + number % followees
-        some.append(Pin(1 + number, owner, owner, BASE_MS + number))
-        if len(some) == AT_ONCE:
-            yield some
-            some = []
-    if some:
-        yield some
-
-
-def _feed_order(pin: Pin) -> tuple[int, int]:
-    return -pin.created_ms, pin.pin
-
-
-def _relayed(follows: FollowStore) -> None:
-    while rows := follows.unrelayed(AT_ONCE):
-        follows.mark_relayed(rows)
+        yield Pin(1 + number, owner, owner, BASE_MS + number)
 
 
 def main() -> None:

@@ -65,7 +65,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         return
     stack = Stack(tmp_path_factory.mktemp("stack"), print)
     yield stack
-    stack.down()
+    stack.stop()
 
 
 @pytest.fixture(scope="session")

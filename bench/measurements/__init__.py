@@ -1,8 +1,6 @@
 """Every measurement by its name, in the order in which they run. Each is a module of its own."""
 
-from collections.abc import Callable
-
-from bench.context import Context
+from bench.command import Measurement
 from bench.measurements import (
     baselines,
     boards,
@@ -25,9 +23,6 @@ from bench.measurements import (
     verify,
     writer,
 )
-from bench.results import Row
-
-Measurement = Callable[[Context], list[Row]]
 
 MEASUREMENTS: dict[str, Measurement] = {
     pipeline.NAME: pipeline.measure,

@@ -25,7 +25,7 @@ def measure(context: Context) -> list[Row]:
             managed.append(framework.deliveries / framework.seconds())
             fanned.append(framework.deliveries / framework.fanout_seconds())
     return [
-        Row(NAME, "Redis: ZADD + ZREMRANGEBYRANK, pipelines of 1,000", "deliveries/s", rates),
-        Row(NAME, "Stream-Framework: what its Manager does", "deliveries/s", managed),
-        Row(NAME, "Stream-Framework: writes to followers' feeds alone", "deliveries/s", fanned),
+        Row("Redis: ZADD + ZREMRANGEBYRANK, pipelines of 1,000", "deliveries/s", rates),
+        Row("Stream-Framework: what its Manager does", "deliveries/s", managed),
+        Row("Stream-Framework: writes to followers' feeds alone", "deliveries/s", fanned),
     ]

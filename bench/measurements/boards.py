@@ -14,11 +14,12 @@ from unittest.mock import patch
 from fractional_indexing import generate_key_between
 
 from bench import board_clients
-from bench.board_clients import Load, Verdict
+from bench.board_clients import Load, Verdict, respace
 from bench.boards_made_up import DRAGGERS, LEAN, LIKE_OURS, WITH_PINS, Board, Filling, Renumbered
 from bench.context import Context
 from bench.ordered_model import OrderedBoard
-from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
+from bench.timing import seconds
 from feedstore.boards import SPACING, BoardCrowdedError, Boards, Move, Place, Spot
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.domain import board as board_of
@@ -31,6 +32,8 @@ NAME = "boards"
 PAGE = 25
 CLIENTS = "drops of 16 clients on one board"
 _BATCH = 1_000
+
+_processor_seconds = partial(seconds, clock=time.process_time)
 
 
 def measure(context: Context) -> list[Row]:
@@ -68,11 +71,11 @@ def _rows(context: Context) -> list[Row]:
                 crowded += _drag(store, board, dragger(random.Random(repeat), pins), drops, every=2)
                 written.append((_placed_rows(store) - before) / drops)
         what = f"rows written a drop, re-spacing included: {name}, {drops:,} drops on {pins:,} pins"
-        found.append(Row(NAME, what, "rows", written, at_most(1.1) if name == "one spot" else None))
+        found.append(Row(what, "rows", written, at_most(1.1) if name == "one spot" else None))
     return [
         *found,
         _one_row(context),
-        Row(NAME, "drops that had to wait for room, of all of these", "drops", [crowded], at_most(0)),
+        Row("drops that had to wait for room, of all of these", "drops", [crowded], at_most(0)),
     ]
 
 
@@ -87,7 +90,7 @@ def _one_row(context: Context) -> Row:
             before = _all_rows(store)
             boards.reorder(Move(board.number, board.pin(pin), before=board.pin(neighbour)))
             samples.append(_all_rows(store) - before)
-    return Row(NAME, "rows of any table written by one drop", "rows", samples, at_most(1))
+    return Row("rows of any table written by one drop", "rows", samples, at_most(1))
 
 
 def _drag(store: FollowStore, board: Board, drags: Iterator[tuple[int, int]], drops: int, every: int) -> int:
@@ -106,16 +109,10 @@ def _drag(store: FollowStore, board: Board, drags: Iterator[tuple[int, int]], dr
         else:
             order.insert(to + 1, pin)
         if number % every == 0:
-            _work(store, boards)
+            respace(store, Respacing(boards, lambda: 0.0))
     shown = [pin.pin for pin in boards.page(board.number, 100, None).pins]
     assert shown == order[: len(shown)], "the board is not as it was dragged"  # a page may be short
     return crowded
-
-
-def _work(store: FollowStore, boards: Boards) -> None:
-    rows = store.unrelayed(_BATCH)
-    Respacing(boards, lambda: 0.0).respace([each for each in actions_in(rows) if isinstance(each, RespaceAsked)])
-    store.mark_relayed(rows)
 
 
 _COUNT = """
@@ -156,13 +153,12 @@ def _labels(context: Context) -> list[Row]:
             (ours,) = connection.execute("SELECT max(length(sequence)) FROM placed_pins").fetchone()
     return [
         Row(
-            NAME,
             f"bytes a label after {drops:,} drops at one spot / fractional-indexing",
             "x",
             [ours / len(below)],
             at_most(0.05),
         ),
-        Row(NAME, "bytes a label", "bytes", [ours], at_most(16)),
+        Row("bytes a label", "bytes", [ours], at_most(16)),
     ]
 
 
@@ -182,7 +178,7 @@ class _Side:
         for _ in range(count):
             pin, neighbour = self.rng.sample(range(self.board.first, self.board.first + self.board.pins), 2)
             move = Move(self.board.number, pin, before=neighbour)
-            taken.append(_seconds(partial(self.boards.reorder, move)))
+            taken.append(seconds(partial(self.boards.reorder, move)))
         return taken
 
     def pages(self, count: int, *, top: bool) -> list[float]:
@@ -191,9 +187,7 @@ class _Side:
         for _ in range(count):
             pin = self.board.first + self.rng.randrange(PAGE * 2, self.board.pins)
             after = None if top else Place(Spot(SPACING.virtual(*_created(self.boards, pin)), pin))
-            began_s = time.process_time()
-            self.boards.page(self.board.number, PAGE, after)
-            taken.append(time.process_time() - began_s)
+            taken.append(_processor_seconds(partial(self.boards.page, self.board.number, PAGE, after)))
         return taken
 
 
@@ -222,30 +216,19 @@ def _large(context: Context) -> list[Row]:
         shown = boards.page(arranged.number, 500, None)
         assert len(shown.pins) == 500
         assert all(pin.moved_ms for pin in shown.pins)
-    p50, p99 = (
-        {name: [percentile(each, share) for each in taken] for name, taken in (drags | pages).items()}
-        for share in (0.5, 0.99)
-    )
+    p50, p99 = latencies(drags | pages, 1).values()
     return [
+        Row(f"a drop on {large:,} pins / on {small:,}, p50", "x", ratios(p50["large"], p50["small"]), at_most(1.3)),
+        Row("the same, p99", "x", ratios(p99["large"], p99["small"]), at_most(2)),
+        Row(f"a drop on {large:,} pins, p50", "ms", [1_000 * each for each in p50["large"]]),
         Row(
-            NAME, f"a drop on {large:,} pins / on {small:,}, p50", "x", ratios(p50["large"], p50["small"]), at_most(1.3)
-        ),
-        Row(NAME, "the same, p99", "x", ratios(p99["large"], p99["small"]), at_most(2)),
-        Row(NAME, f"a drop on {large:,} pins, p50", "ms", [1_000 * each for each in p50["large"]]),
-        Row(
-            NAME,
             f"a page of {PAGE}, anywhere on {large:,} placed pins / at the top of {small:,} untouched ones, p50,"
             " processor time",
             "x",
             ratios(p50["anywhere"], p50["top"]),
             at_most(1.5),
         ),
-        Row(
-            NAME,
-            "a page anywhere on placed pins, p50, processor time",
-            "ms",
-            [1_000 * each for each in p50["anywhere"]],
-        ),
+        Row("a page anywhere on placed pins, p50, processor time", "ms", [1_000 * each for each in p50["anywhere"]]),
     ]
 
 
@@ -260,15 +243,15 @@ def _hole(context: Context) -> list[Row]:
         last_before = Spot(SPACING.virtual(*_created(boards, holed.pin(left // 2 - 1))), holed.pin(left // 2 - 1))
         sides: dict[str, Callable[[], list[float]]] = {
             "hole": lambda: [
-                _seconds(lambda: boards.page(holed.number, PAGE, Place(last_before))) for _ in range(count)
+                seconds(lambda: boards.page(holed.number, PAGE, Place(last_before))) for _ in range(count)
             ],
-            "whole": lambda: [_seconds(lambda: boards.page(whole.number, PAGE, None)) for _ in range(count)],
+            "whole": lambda: [seconds(lambda: boards.page(whole.number, PAGE, None)) for _ in range(count)],
         }
         taken = interleaved(sides, context.repeats)
         assert edge.moved_ms
     p50 = {name: [percentile(each, 0.5) for each in samples] for name, samples in taken.items()}
     what = f"a page at {moved:,} moved pins in one place / without, p50"
-    return [Row(NAME, what, "x", ratios(p50["hole"], p50["whole"]), at_most(3))]
+    return [Row(what, "x", ratios(p50["hole"], p50["whole"]), at_most(3))]
 
 
 def _created(boards: Boards, pin: int) -> tuple[int, int]:
@@ -322,18 +305,18 @@ def _far(context: Context) -> list[Row]:
         ("like ours", "in a table such as that of placed pins"),
     ):
         rows += [
-            Row(NAME, f"{what} {where}, durable", "x", ratios(taken["ours"], taken[name]), goal),
-            Row(NAME, "the same, processor time", "x", ratios(worked["ours"], worked[name])),
-            Row(NAME, f"{alone} / renumbering {where}", "x", ratios(taken["one row"], taken[name])),
-            Row(NAME, f"renumbering {distance:,} pins {where}", "ms", [1_000 * each for each in taken[name]]),
+            Row(f"{what} {where}, durable", "x", ratios(taken["ours"], taken[name]), goal),
+            Row("the same, processor time", "x", ratios(worked["ours"], worked[name])),
+            Row(f"{alone} / renumbering {where}", "x", ratios(taken["one row"], taken[name])),
+            Row(f"renumbering {distance:,} pins {where}", "ms", [1_000 * each for each in taken[name]]),
         ]
     return [
         *rows,
-        Row(NAME, f"a drop / {alone}", "x", ratios(taken["ours"], taken["one row"])),
-        Row(NAME, "a drop across them, durable", "ms", [1_000 * each for each in taken["ours"]]),
-        Row(NAME, "a drop, processor time", "ms", [1_000 * each for each in worked["ours"]]),
-        Row(NAME, alone, "ms", [1_000 * each for each in taken["one row"]]),
-        Row(NAME, f"{alone}, processor time", "ms", [1_000 * each for each in worked["one row"]]),
+        Row(f"a drop / {alone}", "x", ratios(taken["ours"], taken["one row"])),
+        Row("a drop across them, durable", "ms", [1_000 * each for each in taken["ours"]]),
+        Row("a drop, processor time", "ms", [1_000 * each for each in worked["ours"]]),
+        Row(alone, "ms", [1_000 * each for each in taken["one row"]]),
+        Row(f"{alone}, processor time", "ms", [1_000 * each for each in worked["one row"]]),
     ]
 
 
@@ -350,20 +333,20 @@ def _library(context: Context) -> list[Row]:
         def ours() -> float:
             moves = [(rng.randrange(pins // 10), rng.randrange(pins - pins // 10, pins)) for _ in range(count)]
             taken = [
-                _seconds(partial(boards.reorder, Move(board.number, board.pin(pin), before=board.pin(to))))
+                seconds(partial(boards.reorder, Move(board.number, board.pin(pin), before=board.pin(to))))
                 for pin, to in moves
             ]
             return percentile(taken, 0.5)
 
         def theirs() -> float:
             moves = [(rng.randrange(pins // 10), rng.randrange(pins - pins // 10, pins)) for _ in range(count)]
-            return percentile([_seconds(partial(library.move, pin, to)) for pin, to in moves], 0.5)
+            return percentile([seconds(partial(library.move, pin, to)) for pin, to in moves], 0.5)
 
         taken = interleaved({"ours": ours, "library": theirs}, context.repeats)
     what = f"a drop across a board of {pins:,} pins / django-ordered-model, durable, p50"
     return [
-        Row(NAME, what, "x", ratios(taken["ours"], taken["library"]), at_most(1 / 50)),
-        Row(NAME, f"a move across {pins:,} items in django-ordered-model", "ms", [1_000 * t for t in taken["library"]]),
+        Row(what, "x", ratios(taken["ours"], taken["library"]), at_most(1 / 50)),
+        Row(f"a move across {pins:,} items in django-ordered-model", "ms", [1_000 * t for t in taken["library"]]),
     ]
 
 
@@ -382,18 +365,18 @@ def _clients(context: Context) -> list[Row]:
     folder, seconds = context.folder("clients-killed"), context.pick(60, 4)
     killed = board_clients.run(Load([str(folder / "follows.db")], None, str(folder / "log"), seconds=seconds), kills=1)
     return [
-        Row(NAME, f"{CLIENTS}, SQLite, durable", "drops/s", rates, at_least(1_500)),
-        *rows_of_a_kill(NAME, "SQLite", seconds, [killed]),
+        Row(f"{CLIENTS}, SQLite, durable", "drops/s", rates, at_least(1_500)),
+        *rows_of_a_kill("SQLite", seconds, [killed]),
     ]
 
 
-def rows_of_a_kill(name: str, where: str, seconds: float, verdicts: Sequence[Verdict]) -> list[Row]:
+def rows_of_a_kill(where: str, seconds: float, verdicts: Sequence[Verdict]) -> list[Row]:
     """What clients did that were killed in between, and what is wrong with the board then."""
     what = f"{CLIENTS}, {where}, {seconds:g} s, killed in between"
     return [
-        Row(name, what, "drops/s", [each.per_s for each in verdicts]),
-        Row(name, f"{what}: drops that had to wait", "drops", [each.crowded for each in verdicts]),
-        Row(name, f"{what}: lost, shown twice, narrow", "faults", [len(each.faults) for each in verdicts], at_most(0)),
+        Row(what, "drops/s", [each.per_s for each in verdicts]),
+        Row(f"{what}: drops that had to wait", "drops", [each.crowded for each in verdicts]),
+        Row(f"{what}: lost, shown twice, narrow", "faults", [len(each.faults) for each in verdicts], at_most(0)),
     ]
 
 
@@ -425,7 +408,7 @@ def _run_of_one_ms(context: Context) -> list[Row]:
             shares.append(percentile(taken, 0.99) / rest)
             context.say(f"{len(taken)} drops while {pins:,} pins of one ms were spread")
     what = f"a drop while a run of {pins:,} pins of one ms is re-spaced / at rest, p99"
-    return [Row(NAME, what, "x", shares, at_most(3))]
+    return [Row(what, "x", shares, at_most(3))]
 
 
 # Those who move nothing
@@ -447,7 +430,7 @@ def _saves(context: Context) -> list[Row]:
         p50 = {name: percentile(each, 0.5) for name, each in taken.items()}
         shares.append(p50["without"] / p50["with"])
     what = f"pins saved a second, {size} a transaction / without what boards add to an index write, processor time"
-    return [Row(NAME, what, "x", shares, at_least(0.98))]
+    return [Row(what, "x", shares, at_least(0.98))]
 
 
 def _unmoved(context: Context) -> list[Row]:
@@ -474,8 +457,8 @@ def _unmoved(context: Context) -> list[Row]:
                 found.append(percentile(taken[what, "without"], 0.5) / percentile(taken[what, "with"], 0.5))
     where = "in a store where another board is arranged / where none is, processor time"
     return [
-        Row(NAME, f"pages a second of a board that was never arranged, {where}", "x", shares["page"], at_least(0.98)),
-        Row(NAME, f"its newest {pins:,} for a new follower, {where}", "x", shares["backfill"], at_least(0.98)),
+        Row(f"pages a second of a board that was never arranged, {where}", "x", shares["page"], at_least(0.98)),
+        Row(f"its newest {pins:,} for a new follower, {where}", "x", shares["backfill"], at_least(0.98)),
     ]
 
 
@@ -502,28 +485,16 @@ def _without_boards() -> Iterator[None]:
         yield
 
 
-def _processor_seconds(work: Callable[[], object]) -> float:
-    began_s = time.process_time()
-    work()
-    return time.process_time() - began_s
-
-
 def path_of(store: FollowStore) -> Path:
     """The file of a store's only shard."""
     path: Path = store._shards[0]._database.path  # type: ignore[attr-defined]  # noqa: SLF001 - the bench looks behind
     return path
 
 
-def _seconds(work: Callable[[], object]) -> float:
-    began_s = time.perf_counter()
-    work()
-    return time.perf_counter() - began_s
-
-
 def _wall_and_processor(work: Callable[[], object], count: int) -> tuple[float, float]:
     """Seconds of the median call, and of processor time of the mean one."""
     began_s = time.process_time()
-    taken = [_seconds(work) for _ in range(count)]
+    taken = [seconds(work) for _ in range(count)]
     return percentile(taken, 0.5), (time.process_time() - began_s) / count
 
 

@@ -18,7 +18,8 @@ from bench import ours
 from bench.catalog_records import records, stored, write
 from bench.context import Context
 from bench.redis_server import redis_client
-from bench.results import Row, at_most, interleaved, latencies, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, ratios
+from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.catalog.pins import key_of
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
@@ -49,7 +50,7 @@ def measure(context: Context) -> list[Row]:
             *_against_redis(context, large, next(corpora["large"].glob("gen-*")), count),
             *_grown(context, {"large": (large, count), "small": (small, count // GROWTH)}),
             *_against_a_dict(context, corpora["large"], files["large"], count),
-            Row(NAME, "records loaded into a generation", "records/s", rates[:1], note="counted, hashed, synced"),
+            Row("records loaded into a generation", "records/s", rates[:1], note="counted, hashed, synced"),
         ]
 
 
@@ -77,16 +78,14 @@ def _against_redis(context: Context, large: RocksCatalogReader, generation: Path
     note = f"{count:,} records, uniform, nothing cached by the process"
     return [
         Row(
-            NAME,
             f"{KEYS} keys uncached, p50 / Redis MGET",
             "x",
             ratios(taken["p50"]["ours"], taken["p50"]["redis"]),
             at_most(1.2),
             note,
         ),
-        *(Row(NAME, f"{KEYS} keys, p50, {side}", "us", taken["p50"][side]) for side in sides),
+        *(Row(f"{KEYS} keys, p50, {side}", "us", taken["p50"][side]) for side in sides),
         Row(
-            NAME,
             "bytes a record on disk / in a Redis string",
             "x",
             [disk / (sum(usage) / len(usage))],
@@ -110,7 +109,6 @@ def _grown(context: Context, corpora: dict[str, tuple[RocksCatalogReader, int]])
     return [
         *(
             Row(
-                NAME,
                 f"{KEYS} keys of {GROWTH} x the corpus, {share} / of the small one{by}",
                 "x",
                 ratios(taken[share]["large" + by], taken[share]["small" + by]),
@@ -119,11 +117,8 @@ def _grown(context: Context, corpora: dict[str, tuple[RocksCatalogReader, int]])
             for by in clocks
             for share in ("p50", "p99")
         ),
-        *(
-            Row(NAME, f"{KEYS} keys of the {name} corpus, {share}{in_processor_time}", "us", each)
-            for name in corpora
-            for share in ("p50", "p99")
-            for each in [taken[share][name + in_processor_time]]
+        *of_sides(
+            {name + in_processor_time: f"{KEYS} keys of the {name} corpus, processor time" for name in corpora}, taken
         ),
     ]
 
@@ -138,35 +133,31 @@ def _against_a_dict(context: Context, catalog: Path, file: Path, count: int) -> 
     what = f"{count:,} records"
     return [
         Row(
-            NAME,
             f"open {what} / load them into a dict",
             "x",
             ratios(of("catalog", "seconds"), of("dict", "seconds")),
             at_most(0.02),
         ),
         Row(
-            NAME,
             f"memory of {what} / of a dict of objects",
             "x",
             ratios(of("catalog", "bytes"), of("dict", "bytes")),
             at_most(0.1),
         ),
         Row(
-            NAME,
             f"allocated blocks of {what} / of a dict of objects",
             "x",
             ratios(of("catalog", "blocks"), of("dict", "blocks")),
             at_most(0.01),
         ),
         Row(
-            NAME,
             f"full collection with {what} / of an empty process",
             "x",
             ratios(of("catalog", "collection_ms"), of("empty", "collection_ms")),
             at_most(1.1),
         ),
         *(
-            Row(NAME, f"{words}, {side}", unit, [value * scale for value in of(side, which)])
+            Row(f"{words}, {side}", unit, [value * scale for value in of(side, which)])
             for which, words, unit, scale in (
                 ("seconds", "time to have the records", "ms", 1_000.0),
                 ("bytes", "memory of the records", "MiB", 1 / (1 << 20)),
@@ -208,10 +199,5 @@ def _block(
     clock: Callable[[], float] = time.perf_counter,
 ) -> list[float]:
     """How long fetches of random keys took, us each."""
-    taken = []
-    for _ in range(context.pick(1_000, 100)):
-        keys = [key_of(pin) for pin in draws.sample(range(1, count + 1), KEYS)]
-        began = clock()
-        fetch(keys)
-        taken.append((clock() - began) * 1e6)
-    return taken
+    blocks = (draws.sample(range(1, count + 1), KEYS) for _ in range(context.pick(1_000, 100)))
+    return each_us(fetch, ([key_of(pin) for pin in pins] for pins in blocks), clock)

@@ -20,6 +20,7 @@ from bench.feeds import Feed, made_feeds
 from bench.measurements import catalog_reader
 from bench.measurements.catalog_reader import Step
 from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
+from bench.timing import each_us
 from feedstore.app import catalogs, wiring
 from feedstore.app.config import Config
 from feedstore.app.services import open_services
@@ -77,20 +78,19 @@ def on_pages(context: Context) -> list[Row]:
         services, without = (stack.enter_context(open_services(each)) for each in (config, plain))
         assert services.catalogs is not None
         return [
-            *beside_ids(NAME, context, feeds, services.feeds, without.feeds, context.pick(2_000, 200), 1.4),
+            *beside_ids(context, feeds, services.feeds, without.feeds, context.pick(2_000, 200), 1.4),
             *_during_swaps(context, feeds, services.feeds, stores),
-            asked_of_follows(NAME, services.catalogs),
+            asked_of_follows(services.catalogs),
         ]
 
 
-def asked_of_follows(name: str, catalogs: CatalogService) -> Row:
+def asked_of_follows(catalogs: CatalogService) -> Row:
     counts = catalogs.catalog(PINS).counts()
     what = "pins of pages for which the follow store was asked / all"
-    return Row(name, what, "x", [counts.source / counts.asked], at_most(0.01))
+    return Row(what, "x", [counts.source / counts.asked], at_most(0.01))
 
 
 def beside_ids(
-    name: str,
     context: Context,
     feeds: Sequence[Feed],
     with_catalog: FeedService,
@@ -108,16 +108,7 @@ def beside_ids(
 
     def times(page: Callable[[int], object]) -> Callable[[], list[float]]:
         users = itertools.cycle([feed.user for feed in feeds])
-
-        def block() -> list[float]:
-            taken = []
-            for user in itertools.islice(users, calls):
-                began = time.perf_counter()
-                page(user)
-                taken.append(time.perf_counter() - began)
-            return taken
-
-        return block
+        return lambda: each_us(page, itertools.islice(users, calls))
 
     sides = {
         "ids": times(lambda user: without.page(user, LIMIT).entries),
@@ -131,15 +122,12 @@ def beside_ids(
         target = at_most(goal) if share == "p50" else None
         what = f"page of {LIMIT} pins / page of {LIMIT} ids"
         rows += [
+            Row(f"{what}, out of the catalog, {share}", "x", ratios(times_of["catalog"], times_of["ids"]), target),
+            Row(f"{what}, out of the follow store, {share}", "x", ratios(times_of["follows"], times_of["ids"])),
             Row(
-                name, f"{what}, out of the catalog, {share}", "x", ratios(times_of["catalog"], times_of["ids"]), target
-            ),
-            Row(name, f"{what}, out of the follow store, {share}", "x", ratios(times_of["follows"], times_of["ids"])),
-            Row(
-                name,
                 f"a page of {LIMIT} pins out of the catalog, {share}",
                 "us",
-                [1e6 * each for each in times_of["catalog"]],
+                times_of["catalog"],
             ),
         ]
     return rows
@@ -168,8 +156,8 @@ def _during_swaps(
         failed += taken.failed
     p99 = ratios(*([percentile(each.seconds, 0.99) for each in taken] for taken in (during, rest)))
     return [
-        Row(NAME, f"pages that failed during {swaps} swaps and rollbacks", "pages", [failed], at_most(0)),
-        Row(NAME, "p99 of pages during swaps / at rest", "x", p99, at_most(2.0)),
+        Row(f"pages that failed during {swaps} swaps and rollbacks", "pages", [failed], at_most(0)),
+        Row("p99 of pages during swaps / at rest", "x", p99, at_most(2.0)),
     ]
 
 
@@ -231,10 +219,9 @@ def missing(context: Context) -> list[Row]:
     windows = list(catalog_reader.views(context.actions_file, random.Random(1), context.pick(1 << 30, 9_000)))
     what = "keys of pages without a record, the trace ten times as fast"
     return [
-        Row(NAME, f"{what}, batches every 3 h alone", "x", [_missing(windows, None)]),
+        Row(f"{what}, batches every 3 h alone", "x", [_missing(windows, None)]),
         *(
             Row(
-                NAME,
                 f"{what}, with updates that are {behind_s} s behind",
                 "x",
                 [_missing(windows, int(10_000 * behind_s))],
@@ -294,7 +281,7 @@ def builds(context: Context) -> list[Row]:
         )
         ours.record_indexed(follows, saved, lambda done: context.say(f"{done:,} pins recorded"))
         for _ in range(context.repeats):
-            with _stores(config) as stores, ours.relaxed():
+            with opened_stores(config) as stores, ours.relaxed():
                 began = time.perf_counter()
                 made = built(stores, follows)
                 from_follows.append(made / (time.perf_counter() - began))
@@ -302,18 +289,12 @@ def builds(context: Context) -> list[Row]:
                 loaded = stores[0].load(wiring.wall_ms(), stored(file))
                 from_records.append(loaded.records / (time.perf_counter() - began))
     return [
-        Row(
-            NAME,
-            "a build from SQLite into both clusters, checked and in use",
-            "records/s",
-            from_follows,
-            at_least(60_000),
-        ),
-        Row(NAME, "a load of a file of sorted records into one cluster", "records/s", from_records, at_least(300_000)),
+        Row("a build from SQLite into both clusters, checked and in use", "records/s", from_follows, at_least(60_000)),
+        Row("a load of a file of sorted records into one cluster", "records/s", from_records, at_least(300_000)),
     ]
 
 
 @contextmanager
-def _stores(config: Config) -> Iterator[list[CatalogStore]]:
+def opened_stores(config: Config) -> Iterator[list[CatalogStore]]:
     with ExitStack() as stack:
         yield [stack.enter_context(catalogs.open_store(config, PINS, each.name)) for each in config.clusters]

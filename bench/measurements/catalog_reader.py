@@ -10,6 +10,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +20,8 @@ import redis
 from bench import actions
 from bench.context import Context
 from bench.redis_server import redis_client
-from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, percentile, ratios
+from bench.timing import each_us, seconds
 from feedstore.app.wiring import wall_ms
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES
@@ -76,11 +78,11 @@ def on_the_trace(context: Context) -> list[Row]:
     context.say(f"{sum(len(each) for each in windows):,} pages and pins in {len(windows)} windows")
     alone, followed = (reached(windows, follow=follow) for follow in (False, True))
     return [
-        Row(NAME, "keys that reach the store / keys asked, TTL 5 min", "x", [alone.share], at_most(0.07)),
-        Row(NAME, "the same in a process that hears of updates", "x", [followed.share], at_most(0.02)),
-        Row(NAME, "how far behind a page is at most, TTL 5 min", "s", [alone.behind_s]),
-        Row(NAME, "the same in a process that hears of updates", "s", [followed.behind_s]),
-        Row(NAME, "what a process holds at most", "MiB", [alone.held_mib]),
+        Row("keys that reach the store / keys asked, TTL 5 min", "x", [alone.share], at_most(0.07)),
+        Row("the same in a process that hears of updates", "x", [followed.share], at_most(0.02)),
+        Row("how far behind a page is at most, TTL 5 min", "s", [alone.behind_s]),
+        Row("the same in a process that hears of updates", "s", [followed.behind_s]),
+        Row("what a process holds at most", "MiB", [alone.held_mib]),
     ]
 
 
@@ -219,37 +221,31 @@ def while_ranking(context: Context) -> list[Row]:
     def candidates() -> list[bytes]:
         return [key_of(number) for number in islice(numbers, CANDIDATES)]
 
-    def alone() -> None:
+    def alone(_: int) -> None:
         candidates()
         rank(rounds)
 
-    def after() -> None:
+    def after(_: int) -> None:
         rank(rounds)
         assert len(catalog.begin(candidates()).result().records) == CANDIDATES
 
-    def during() -> None:
+    def during(_: int) -> None:
         fetch = catalog.begin(candidates())
         rank(rounds)
         assert len(fetch.result().records) == CANDIDATES
 
-    calls = context.pick(10, 2)
-    taken = interleaved(
-        {name: timed(side, calls) for name, side in (("alone", alone), ("after", after), ("during", during))},
-        context.repeats * BLOCKS // 2,
-    )
+    calls = range(context.pick(10, 2))
+    sides = {
+        name: partial(each_us, side, calls) for name, side in (("alone", alone), ("after", after), ("during", during))
+    }
+    taken = interleaved(sides, context.repeats * BLOCKS // 2)
     catalog.close()
     p50 = latencies(taken, BLOCKS // 2)["p50"]
     what = f"ranking {CANDIDATES} candidates"
     return [
-        Row(
-            NAME,
-            f"{what} while they are fetched / ranking alone",
-            "x",
-            ratios(p50["during"], p50["alone"]),
-            at_most(1.02),
-        ),
-        Row(NAME, f"{what}, then fetching them / ranking alone", "x", ratios(p50["after"], p50["alone"])),
-        Row(NAME, f"{what}, p50", "ms", [each / 1_000 for each in p50["alone"]]),
+        Row(f"{what} while they are fetched / ranking alone", "x", ratios(p50["during"], p50["alone"]), at_most(1.02)),
+        Row(f"{what}, then fetching them / ranking alone", "x", ratios(p50["after"], p50["alone"])),
+        Row(f"{what}, p50", "ms", [each / 1_000 for each in p50["alone"]]),
     ]
 
 
@@ -260,12 +256,7 @@ def rank(rounds: int) -> None:
 def _rounds() -> int:
     """So many that a ranking takes RANKING_S."""
     trial = 20_000
-    took = []
-    for _ in range(9):
-        began = time.perf_counter()
-        rank(trial)
-        took.append(time.perf_counter() - began)
-    return max(1, int(trial * RANKING_S / percentile(took, 0.5)))
+    return max(1, int(trial * RANKING_S / percentile([seconds(partial(rank, trial)) for _ in range(9)], 0.5)))
 
 
 # Against Redis
@@ -309,30 +300,28 @@ def against_redis(context: Context) -> list[Row]:
             assert not got.missing
             return got
 
-        calls = context.pick(100, 20)
-        sides: dict[str, Callable[[], list[float]]] = {
-            "held": each_timed(ours, batch, calls),
-            "partly": each_timed(ours, partly, calls),
-            "mget": each_timed(client.mget, batch, calls),
-            "hgetall": each_timed(hashes, batch, calls),
+        def timed(call: Callable[[list[bytes]], object], batch: Callable[[], list[bytes]]) -> Callable[[], list[float]]:
+            return lambda: each_us(call, [batch() for _ in range(context.pick(100, 20))])
+
+        sides = {
+            "held": timed(ours, batch),
+            "partly": timed(ours, partly),
+            "mget": timed(client.mget, batch),
+            "hgetall": timed(hashes, batch),
         }
-        p50, p99 = latencies(interleaved(sides, context.repeats * BLOCKS), BLOCKS).values()
+        at = latencies(interleaved(sides, context.repeats * BLOCKS), BLOCKS)
         catalog.close()
+    p50 = at["p50"]
     return [
-        Row(NAME, "100 keys, 94 of them held / Redis MGET, p50", "x", ratios(p50["partly"], p50["mget"]), at_most(0.3)),
+        Row("100 keys, 94 of them held / Redis MGET, p50", "x", ratios(p50["partly"], p50["mget"]), at_most(0.3)),
         Row(
-            NAME,
             "100 keys, 94 of them held / Redis HGETALL in a pipeline, p50",
             "x",
             ratios(p50["partly"], p50["hgetall"]),
             at_most(0.1),
         ),
-        Row(NAME, "100 keys, all held / Redis MGET, p50", "x", ratios(p50["held"], p50["mget"])),
-        *(
-            Row(NAME, f"{what}, {share}", "us", taken[side])
-            for side, what in SIDES.items()
-            for share, taken in (("p50", p50), ("p99", p99))
-        ),
+        Row("100 keys, all held / Redis MGET, p50", "x", ratios(p50["held"], p50["mget"])),
+        *of_sides(SIDES, at),
     ]
 
 
@@ -367,23 +356,3 @@ def fill(client: redis.Redis, keys: Sequence[bytes], records: Sequence[bytes]) -
 
 def opened(reader: EveryKey | RocksCatalogReader, reads: Reads) -> Catalog[bytes]:
     return Catalog(reader, reads, Cache(ROOM, Lifetimes(), random.random, AS_BYTES), WITHIN_S, time.monotonic, wall_ms)
-
-
-def timed(call: Callable[[], object], calls: int) -> Callable[[], list[float]]:
-    """How long each call takes, in us."""
-    return each_timed(lambda _: call(), list, calls)
-
-
-def each_timed(
-    call: Callable[[list[bytes]], object], batch: Callable[[], list[bytes]], calls: int
-) -> Callable[[], list[float]]:
-    def taken() -> list[float]:
-        clock = time.perf_counter_ns
-        times = []
-        for keys in [batch() for _ in range(calls)]:
-            began = clock()
-            call(keys)
-            times.append((clock() - began) / 1_000)
-        return times
-
-    return taken

@@ -3,7 +3,6 @@ holds the pin and hears of updates.
 """
 
 import itertools
-import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -14,6 +13,7 @@ from bench import ours
 from bench.children import child
 from bench.context import Context
 from bench.results import Row, at_most, percentile
+from deploy.drills.repeating import repeating
 from feedstore.app import catalogs, wiring
 from feedstore.app import config as configuration
 from feedstore.catalog.pins import HeldPin, key_of, live_pin
@@ -57,7 +57,7 @@ def measure(context: Context) -> list[Row]:
             Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, 1_000 + pin)
             for pin in range(1, 2 * count * context.repeats + 1)
         ]
-        _record(follows, [Request(SavePin(pin)) for pin in pins])
+        ours.record(follows, [Request(SavePin(pin)) for pin in pins])
         with (
             child(ours.feedctl(home, "work"), context.scratch / "catalog-updates-work.log", watched=False),
             catalogs.open_reader(config, "pins", config.clusters[0].name) as store,
@@ -78,7 +78,6 @@ def measure(context: Context) -> list[Row]:
 def _rows(what: str, taken: Sequence[Sequence[Seen]]) -> list[Row]:
     return [
         Row(
-            NAME,
             f"{what}, from its commit until {where} shows it, {share}",
             "s",
             [percentile([getattr(seen, side) for seen in repeat], value) for repeat in taken],
@@ -87,12 +86,6 @@ def _rows(what: str, taken: Sequence[Sequence[Seen]]) -> list[Row]:
         for side, where in (("store", "the store of a cluster"), ("process", "a web process that holds it"))
         for share, value in (("p50", 0.50), ("p99", 0.99))
     ]
-
-
-def _record(follows: FollowStore, requests: Sequence[Request]) -> None:
-    for first in range(0, len(requests), ours.RECORDED_AT_ONCE):
-        for answer in follows.record(requests[first : first + ours.RECORDED_AT_ONCE]):
-            assert not isinstance(answer, Exception), answer
 
 
 def _wait_until_all_are_in(store: CatalogReader, catalog: Catalog[HeldPin], pins: Sequence[Pin]) -> None:
@@ -120,7 +113,7 @@ def _deleted(follows: FollowStore, store: CatalogReader, catalog: Catalog[HeldPi
     for pin in pins:
         key = key_of(pin.pin)
         fetches = _until_held(catalog, key)
-        _record(follows, [Request(DeletePin(pin.pin))])
+        ours.record(follows, [Request(DeletePin(pin.pin))])
         began = time.perf_counter()
         seen: dict[str, float] = {}
         while len(seen) < 2:
@@ -151,19 +144,10 @@ def _lives(key: bytes, record: bytes) -> bool:
 @contextmanager
 def _saving(follows: FollowStore, first: int) -> Iterator[None]:
     """Others save pins meanwhile."""
-    stop = threading.Event()
+    pins = (Pin(pin, 1, 1, 1_000) for pin in itertools.count(first))
 
     def save() -> None:
-        for number in itertools.count():
-            if stop.wait(BUSY_EVERY_S):
-                return
-            begun = first + BUSY_EACH * number
-            _record(follows, [Request(SavePin(Pin(pin, 1, 1, 1_000))) for pin in range(begun, begun + BUSY_EACH)])
+        ours.record(follows, [Request(SavePin(pin)) for pin in itertools.islice(pins, BUSY_EACH)])
 
-    thread = threading.Thread(target=save, name="bench-saving")
-    thread.start()
-    try:
+    with repeating(BUSY_EVERY_S, save):
         yield
-    finally:
-        stop.set()
-        thread.join()

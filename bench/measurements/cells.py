@@ -88,14 +88,13 @@ def _anywhere(count: int) -> Deliveries:
 
 def _rows(what: str, samples: dict[str, list[float]]) -> Iterator[Row]:
     yield Row(
-        NAME,
         f"{what}, processor time a cell",
         "x",
         ratios(samples["arrays"], samples["one by one"]),
         note=f"in batches of {BATCH_CELLS:,}",
     )
     for side, taken in samples.items():
-        yield Row(NAME, f"{what}: {side}", "us/cell", taken)
+        yield Row(f"{what}: {side}", "us/cell", taken)
 
 
 def _batches(deliveries: Deliveries, most: int) -> Iterator[Cells]:

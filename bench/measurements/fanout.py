@@ -61,15 +61,13 @@ def pins_saved(context: Context, config: Config, sizes: Sequence[int], where: st
     least, most = sizes[0], sizes[-1]
     rows = [
         Row(
-            NAME,
             f"a pin with {most:,} followers, into both {where}, start of the worker included",
             "s",
             seconds[most],
             at_most(at_most_s),
         ),
-        Row(NAME, f"worker's peak memory, {most:,} followers", "MiB", peaks[most], at_most(200)),
+        Row(f"worker's peak memory, {most:,} followers", "MiB", peaks[most], at_most(200)),
         Row(
-            NAME,
             f"worker's peak memory, {most:,} followers / {least:,} followers",
             "x",
             ratios(peaks[most], peaks[least]),
@@ -77,8 +75,8 @@ def pins_saved(context: Context, config: Config, sizes: Sequence[int], where: st
         ),
     ]
     for size in sizes[:-1]:
-        rows.append(Row(NAME, f"a pin with {size:,} followers, into both {where}", "s", seconds[size]))
-        rows.append(Row(NAME, f"worker's peak memory, {size:,} followers", "MiB", peaks[size]))
+        rows.append(Row(f"a pin with {size:,} followers, into both {where}", "s", seconds[size]))
+        rows.append(Row(f"worker's peak memory, {size:,} followers", "MiB", peaks[size]))
     return rows
 
 

@@ -47,13 +47,12 @@ def measure(context: Context) -> list[Row]:
     at = {"start": f"{start / 1e6:g} M", "full": f"{full / 1e6:g} M"}
     return [
         Row(
-            NAME,
             f"write rate at {at['full']} stored entries / at {at['start']}",
             "x",
             ratios(samples["full"], samples["start"]),
             at_least(0.9),
         ),
-        *(Row(NAME, f"write rate at {at[side]} stored entries", "entries/s", samples[side]) for side in at),
+        *(Row(f"write rate at {at[side]} stored entries", "entries/s", samples[side]) for side in at),
     ]
 
 

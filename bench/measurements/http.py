@@ -15,7 +15,7 @@ from typing import NamedTuple
 import psutil
 
 from bench import ours
-from bench.children import ChildError, child
+from bench.children import ChildError, child, processor_s
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
@@ -65,51 +65,41 @@ def measure(context: Context) -> list[Row]:
     share = statistics.median(each["server_share"] for each in taken["page"])
     return [
         Row(
-            NAME,
             "pages of 25 / a constant of the same size, requests a second",
             "x",
             ratios(rate["page"], rate["constant"]),
             at_least(0.5),
             f"{CONNECTIONS} connections; an answer of {length:,} bytes; the server had {share:.0%} of a core",
         ),
+        Row("the same without a line in the log for each request", "x", ratios(rate["quiet"], rate["constant"])),
         Row(
-            NAME,
-            "the same without a line in the log for each request",
-            "x",
-            ratios(rate["quiet"], rate["constant"]),
-        ),
-        Row(
-            NAME,
             "the same / the constant on our connections, which send head and body at once",
             "x",
             ratios(rate["page"], rate["as_served"]),
         ),
-        Row(NAME, "pages of 25 over HTTP", "requests/s", rate["page"]),
+        Row("pages of 25 over HTTP", "requests/s", rate["page"]),
         Row(
-            NAME,
             "pages of 25 beside the process that writes / a constant, requests a second",
             "x",
             ratios(rate["beside"], rate["constant"]),
         ),
-        Row(NAME, "the constant", "requests/s", rate["constant"]),
-        Row(NAME, "the constant on our connections", "requests/s", rate["as_served"]),
-        Row(NAME, "processor time of the server, a page", "us", [each["server_us"] for each in taken["page"]]),
-        Row(NAME, "the same without the log", "us", [each["server_us"] for each in taken["quiet"]]),
-        Row(NAME, "processor time of the server, a constant", "us", [each["server_us"] for each in taken["constant"]]),
+        Row("the constant", "requests/s", rate["constant"]),
+        Row("the constant on our connections", "requests/s", rate["as_served"]),
+        Row("processor time of the server, a page", "us", [each["server_us"] for each in taken["page"]]),
+        Row("the same without the log", "us", [each["server_us"] for each in taken["quiet"]]),
+        Row("processor time of the server, a constant", "us", [each["server_us"] for each in taken["constant"]]),
         Row(
-            NAME,
             "processor time of the server, a constant on our connections",
             "us",
             [each["server_us"] for each in taken["as_served"]],
         ),
         Row(
-            NAME,
             "processor time of the server, a page / a constant",
             "x",
             ratios([each["server_us"] for each in taken["page"]], [each["server_us"] for each in taken["constant"]]),
         ),
-        Row(NAME, "a page over one connection, p50", "us", [each["p50_us"] for each in taken["alone"]]),
-        Row(NAME, "a page over one connection, p99", "us", [each["p99_us"] for each in taken["alone"]]),
+        Row("a page over one connection, p50", "us", [each["p50_us"] for each in taken["alone"]]),
+        Row("a page over one connection, p99", "us", [each["p99_us"] for each in taken["alone"]]),
     ]
 
 
@@ -141,7 +131,7 @@ def serving(args: Sequence[str], log: Path) -> Iterator[Server]:
 def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> dict[str, float]:
     """A client's run; the client is a process of its own."""
     port = server.address.rpartition(":")[2]
-    before_s = cpu_s(server.process)
+    before_s = processor_s(server.process)
     done = subprocess.run(
         [sys.executable, "-m", "bench.http_load", port, str(connections), str(count)],
         input="\n".join(paths),
@@ -150,7 +140,7 @@ def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> 
         check=True,
         timeout=LOAD_S,
     )
-    took_s = cpu_s(server.process) - before_s
+    took_s = processor_s(server.process) - before_s
     said = json.loads(done.stdout)
     answered = said["answered"]
     return {
@@ -161,12 +151,6 @@ def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> 
         "p50_us": said["p50_us"],
         "p99_us": said["p99_us"],
     }
-
-
-def cpu_s(process: psutil.Process) -> float:
-    """The processor time of a server, and of the processes that it has started."""
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return float(sum(each.user + each.system for each in times))
 
 
 def get(url: str) -> bytes:

@@ -46,13 +46,12 @@ def measure(context: Context) -> list[Row]:
     samples = interleaved({"counted": side(_as_it_is), "uncounted": side(_uncounted)}, context.repeats)
     return [
         Row(
-            NAME,
             "all stages in one process, with meters / without, processor time",
             "x",
             ratios(samples["counted"], samples["uncounted"]),
             at_most(1.02),
         ),
-        Row(NAME, "all stages in one process, with meters, processor time", "s", samples["counted"]),
+        Row("all stages in one process, with meters, processor time", "s", samples["counted"]),
     ]
 
 

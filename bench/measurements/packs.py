@@ -40,9 +40,9 @@ def measure(context: Context) -> list[Row]:
     sizes = [sum(map(way, lots)) for way in (_together, _one_by_one)]
     note = f"{count:,} deliveries, {cells:,} cells, of {LOT} actions at once"
     return [
-        Row(NAME, "bytes of deliveries in packs / of a message each", "x", [sizes[0] / sizes[1]], at_most(0.25), note),
-        Row(NAME, "encoded, decoded and made into cells, in packs / each", "x", ratios(*taken.values()), note=note),
-        *(Row(NAME, f"the same, processor time: {side}", "us/cell", samples) for side, samples in taken.items()),
+        Row("bytes of deliveries in packs / of a message each", "x", [sizes[0] / sizes[1]], at_most(0.25), note),
+        Row("encoded, decoded and made into cells, in packs / each", "x", ratios(*taken.values()), note=note),
+        *(Row(f"the same, processor time: {side}", "us/cell", samples) for side, samples in taken.items()),
     ]
 
 

@@ -3,7 +3,6 @@ markers.
 """
 
 import random
-import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -15,7 +14,8 @@ from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.redis_server import redis_client
 from bench.redis_side import fill_feed, key
-from bench.results import Row, at_most, interleaved, latencies, percentile, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, percentile, ratios
+from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, mutations
@@ -68,43 +68,26 @@ def measure(context: Context) -> list[Row]:
             },
             context.repeats * BLOCKS,
         )
-    p50, p99 = latencies(blocks, BLOCKS).values()
+    at = latencies(blocks, BLOCKS)
+    p50, p99 = at.values()
     return [
+        Row("page of 25 from 1,000 entries / ZREVRANGE, p50", "x", ratios(p50["first"], p50["redis"]), at_most(0.3)),
+        Row("page of 25 from 1,000 entries / ZREVRANGE, p99", "x", ratios(p99["first"], p99["redis"]), at_most(0.3)),
+        Row("page 900 entries deep / first page, p50", "x", ratios(p50["deep"], p50["first"]), at_most(1.5)),
         Row(
-            NAME,
-            "page of 25 from 1,000 entries / ZREVRANGE, p50",
-            "x",
-            ratios(p50["first"], p50["redis"]),
-            at_most(0.3),
-        ),
-        Row(
-            NAME,
-            "page of 25 from 1,000 entries / ZREVRANGE, p99",
-            "x",
-            ratios(p99["first"], p99["redis"]),
-            at_most(0.3),
-        ),
-        Row(NAME, "page 900 entries deep / first page, p50", "x", ratios(p50["deep"], p50["first"]), at_most(1.5)),
-        Row(
-            NAME,
             "page after 1,000 markers on every other entry / first page, p50",
             "x",
             ratios(p50["mixed"], p50["first"]),
             at_most(2),
         ),
         Row(
-            NAME,
             "page after 1,000 markers on the newest entries / first page, p50",
             "x",
             ratios(p50["topped"], p50["first"]),
             at_most(2),
         ),
-        Row(NAME, "first page of 25, before a sweep, p50", "us", as_written),
-        *(
-            Row(NAME, f"{what}, {share}", "us", taken[side])
-            for side, what in SIDES.items()
-            for share, taken in (("p50", p50), ("p99", p99))
-        ),
+        Row("first page of 25, before a sweep, p50", "us", as_written),
+        *of_sides(SIDES, at),
     ]
 
 
@@ -130,17 +113,7 @@ class Times:
         self._rng = random.Random(seed)
 
     def of(self, feeds: Sequence[Feed], call: Callable[[int], object]) -> Callable[[], list[float]]:
-        def taken() -> list[float]:
-            users = [feed.user for feed in self._rng.choices(feeds, k=self._calls)]
-            clock = time.perf_counter_ns
-            times = []
-            for user in users:
-                began = clock()
-                call(user)
-                times.append((clock() - began) / 1_000)
-            return times
-
-        return taken
+        return lambda: each_us(call, [feed.user for feed in self._rng.choices(feeds, k=self._calls)])
 
 
 def _check(reader: FeedPages, client: redis.Redis, plain: Feed, mixed: Feed, topped: Feed) -> None:

@@ -41,38 +41,29 @@ def measure(context: Context) -> list[Row]:
     theirs = rates.get("framework", [])
     return [
         Row(
-            NAME,
             "whole pipeline, replay to idle, two replicas / Redis applying the same deliveries, time",
             "x",
             ratios(samples["ours"], samples["redis"]),
             at_most(1),
         ),
         Row(
-            NAME,
             "whole pipeline / Stream-Framework, deliveries a second",
             "x",
             ratios(rates["ours"], theirs) if theirs else [],
             at_least(20),
         ),
-        Row(NAME, "whole pipeline, replay to idle, two replicas", "s", samples["ours"]),
-        Row(NAME, "whole pipeline, of which recording the actions", "s", [run.replay_seconds for run in runs]),
+        Row("whole pipeline, replay to idle, two replicas", "s", samples["ours"]),
+        Row("whole pipeline, of which recording the actions", "s", [run.replay_seconds for run in runs]),
+        Row("whole pipeline, worker's peak memory", "MiB", [run.worker_peak_bytes / MIB for run in runs], at_most(204)),
+        Row("whole pipeline, two replicas", "deliveries/s", rates["ours"]),
+        Row("Redis: ZADD + ZREMRANGEBYRANK, pipelines of 1,000", "deliveries/s", rates["redis"]),
         Row(
-            NAME,
-            "whole pipeline, worker's peak memory",
-            "MiB",
-            [run.worker_peak_bytes / MIB for run in runs],
-            at_most(204),
-        ),
-        Row(NAME, "whole pipeline, two replicas", "deliveries/s", rates["ours"]),
-        Row(NAME, "Redis: ZADD + ZREMRANGEBYRANK, pipelines of 1,000", "deliveries/s", rates["redis"]),
-        Row(
-            NAME,
             "Stream-Framework: what its Manager does, without Celery",
             "deliveries/s",
             theirs,
             note=f"a random sample of {sampled:,} of them",
         ),
-        Row(NAME, "Stream-Framework: its writes to followers' feeds alone", "deliveries/s", rates.get("fanout", [])),
+        Row("Stream-Framework: its writes to followers' feeds alone", "deliveries/s", rates.get("fanout", [])),
     ]
 
 

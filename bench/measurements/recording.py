@@ -1,9 +1,10 @@
 """Durable recordings in SQLite: pins saved by one client, and by sixteen threads of a process, a request for each."""
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from itertools import chain
 
 from bench.context import Context
 from bench.results import Row, at_least, interleaved, percentile, ratios
@@ -29,16 +30,15 @@ def measure(context: Context) -> list[Row]:
     waits = {side: [1_000 * percentile(latencies, 0.99) for latencies in runs] for side, runs in taken.items()}
     return [
         Row(
-            NAME,
             f"pins recorded by {CLIENTS} clients / by one, durable",
             "x",
             ratios(rates["many"], rates["one"]),
             at_least(2),
         ),
-        Row(NAME, f"pins recorded by {CLIENTS} clients", "pins/s", rates["many"]),
-        Row(NAME, "pins recorded by one client", "pins/s", rates["one"]),
-        Row(NAME, f"a recording of {CLIENTS} clients, p99", "ms", waits["many"]),
-        Row(NAME, "a recording of one client, p99", "ms", waits["one"]),
+        Row(f"pins recorded by {CLIENTS} clients", "pins/s", rates["many"]),
+        Row("pins recorded by one client", "pins/s", rates["one"]),
+        Row(f"a recording of {CLIENTS} clients, p99", "ms", waits["many"]),
+        Row("a recording of one client, p99", "ms", waits["one"]),
     ]
 
 
@@ -46,26 +46,19 @@ def _run(context: Context, clients: int, seconds: float) -> list[float]:
     """What each recording took, in s."""
     paths = [context.folder("recording") / "follows.db"]
     sqlite.create(paths)
-    latencies: list[list[float]] = [[] for _ in range(clients)]
-    with closing(sqlite.open_store(paths, machine_ms)) as store:
+    with closing(sqlite.open_store(paths, machine_ms)) as store, ThreadPoolExecutor(clients) as pool:
         until_s = time.monotonic() + seconds
-        threads = [
-            threading.Thread(target=_client, args=(store, number, until_s, latencies[number]))
-            for number in range(clients)
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        found = list(chain.from_iterable(pool.map(partial(_client, store, until_s), range(clients))))
         recorded = store.counts().pins
-    found = [latency for each in latencies for latency in each]
     assert recorded == len(found), f"{len(found)} recordings returned, {recorded} pins are there"
     return found
 
 
-def _client(store: FollowStore, number: int, until_s: float, latencies: list[float]) -> None:
+def _client(store: FollowStore, until_s: float, number: int) -> list[float]:
+    latencies = []
     pin = 1 + number * _IDS
     while (began_s := time.monotonic()) < until_s:
         store.record([Request(SavePin(Pin(pin, number + 1, number + 1, pin)))])
         latencies.append(time.monotonic() - began_s)
         pin += 1
+    return latencies

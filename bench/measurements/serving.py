@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from bench import ours
@@ -14,7 +13,8 @@ from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.measurements.page import Times
-from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
+from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
+from bench.timing import each_us
 from feedstore.app.wiring import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, row_key
@@ -67,25 +67,18 @@ def beside_the_read(
         "entries": times.of(feeds, lambda user: pages.page(user, LIMIT).entries),
     }
     interleaved(sides, BLOCKS)
-    blocks = interleaved(sides, repeats * BLOCKS)
-    samples = {
-        side: [list(chain.from_iterable(taken[start : start + BLOCKS])) for start in range(0, len(taken), BLOCKS)]
-        for side, taken in blocks.items()
-    }
     rows = []
-    for share, value in (("p50", 0.50), ("p99", 0.99)):
-        at = {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}
+    for share, at in latencies(interleaved(sides, repeats * BLOCKS), BLOCKS).items():
         what = f"{where}: page of 25 through the library / the store's read, {share}"
         rows += [
-            Row(NAME, what, "x", ratios(at["page"], at["read"]), at_most(1.3)),
+            Row(what, "x", ratios(at["page"], at["read"]), at_most(1.3)),
             Row(
-                NAME,
                 f"{where}: the same with its 25 entries made / the store's read, {share}",
                 "x",
                 ratios(at["entries"], at["read"]),
             ),
-            Row(NAME, f"{where}: page of 25 through the library, {share}", "us", at["page"]),
-            Row(NAME, f"{where}: of which the store's read, {share}", "us", at["read"]),
+            Row(f"{where}: page of 25 through the library, {share}", "us", at["page"]),
+            Row(f"{where}: of which the store's read, {share}", "us", at["read"]),
         ]
     return rows
 
@@ -111,13 +104,13 @@ def hedged(where: str, pair: Mapping[str, Replica], feeds: Sequence[Feed], conte
             extra.append(100 * (counters.hedges + counters.failovers + counters.probes) / counters.reads)
         slow.append(_slowed(pair, feeds, lambda: SLOW_S, count, alone, rng))
         some.append(_slowed(pair, feeds, now_and_then, count, count, rng))
-    rows = [Row(NAME, f"{where}: further reads in normal times, of 100", "", extra, at_most(5))]
+    rows = [Row(f"{where}: further reads in normal times, of 100", "", extra, at_most(5))]
     for what, taken in (("a cluster 200 ms slower", slow), ("one read in 100 of it 200 ms slower", some)):
         before, after = [each.alone_ms for each in taken], [each.both_ms for each in taken]
         rows += [
-            Row(NAME, f"{where}: {what}, without hedges / with, p99.9", "x", ratios(before, after), at_least(10)),
-            Row(NAME, f"{where}: {what}, without hedges, p99.9", "ms", before),
-            Row(NAME, f"{where}: {what}, with hedges, p99.9", "ms", after),
+            Row(f"{where}: {what}, without hedges / with, p99.9", "x", ratios(before, after), at_least(10)),
+            Row(f"{where}: {what}, without hedges, p99.9", "ms", before),
+            Row(f"{where}: {what}, with hedges, p99.9", "ms", after),
         ]
     return rows
 
@@ -156,12 +149,8 @@ def _slowed(
 def _pages(replicas: Replicas, feeds: Sequence[Feed], count: int, rng: random.Random) -> list[float]:
     """How long each page took, in ms."""
     pages = FeedPages(replicas, CAP)
-    times = []
-    for feed in rng.choices(feeds, k=count):
-        began = time.perf_counter_ns()
-        pages.page(feed.user, LIMIT)
-        times.append((time.perf_counter_ns() - began) / 1_000_000)
-    return times
+    taken = each_us(lambda feed: pages.page(feed.user, LIMIT), rng.choices(feeds, k=count))
+    return [each / 1_000 for each in taken]
 
 
 def _threads(name: str) -> Reads:

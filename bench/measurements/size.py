@@ -34,8 +34,8 @@ def measure(context: Context) -> list[Row]:
             used.append((int(client.info("memory")["used_memory"]) - before) / entries)
             accounted.append(sum(feed_bytes(client, feed.user) for feed in feeds) / entries)
     return [
-        Row(NAME, "disk an entry after a sweep / Redis memory an entry", "x", ratios(disk, accounted), at_most(0.25)),
-        Row(NAME, "disk an entry after a sweep, every file of the cluster counted", "bytes", disk),
-        Row(NAME, "Redis MEMORY USAGE an entry", "bytes", accounted),
-        Row(NAME, "Redis used_memory an entry", "bytes", used),
+        Row("disk an entry after a sweep / Redis memory an entry", "x", ratios(disk, accounted), at_most(0.25)),
+        Row("disk an entry after a sweep, every file of the cluster counted", "bytes", disk),
+        Row("Redis MEMORY USAGE an entry", "bytes", accounted),
+        Row("Redis used_memory an entry", "bytes", used),
     ]

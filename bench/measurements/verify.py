@@ -23,8 +23,8 @@ def measure(context: Context) -> list[Row]:
         rates.append(_entries(log.read_text()) / done.seconds)
         peaks.append(done.peak_bytes / MIB)
     return [
-        Row(NAME, "verify of all feeds in both replicas, start included", "entries/s", rates, at_least(200_000)),
-        Row(NAME, "verify, peak memory", "MiB", peaks, at_most(300)),
+        Row("verify of all feeds in both replicas, start included", "entries/s", rates, at_least(200_000)),
+        Row("verify, peak memory", "MiB", peaks, at_most(300)),
     ]
 
 

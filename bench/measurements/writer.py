@@ -48,12 +48,11 @@ def measure(context: Context) -> list[Row]:
         samples = interleaved({"ours": writer, "redis": lambda: apply_deliveries(client, deliveries)}, context.repeats)
     return [
         Row(
-            NAME,
             "writer stage alone, one replica / Redis, deliveries a second",
             "x",
             [theirs / ours_ for ours_, theirs in zip(samples["ours"], samples["redis"], strict=True)],
             at_least(3),
         ),
-        Row(NAME, "writer stage alone, one replica", "deliveries/s", [count / seconds for seconds in samples["ours"]]),
-        Row(NAME, "Redis beside it", "deliveries/s", [count / seconds for seconds in samples["redis"]]),
+        Row("writer stage alone, one replica", "deliveries/s", [count / seconds for seconds in samples["ours"]]),
+        Row("Redis beside it", "deliveries/s", [count / seconds for seconds in samples["redis"]]),
     ]

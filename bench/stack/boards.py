@@ -3,22 +3,18 @@
 import os
 import random
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from bench import board_clients
 from bench.board_clients import Load
 from bench.context import Context
 from bench.measurements.boards import CLIENTS, rows_of_a_kill
 from bench.mysql_follows import dropped, temporary_store
-from bench.mysql_follows import servers as databases
 from bench.results import Row, at_least, at_most, interleaved, percentile, ratios
-from bench.stack.servers import Servers
+from bench.stack.servers import Servers, database, insert
+from bench.timing import seconds
 from feedstore.boards import Boards, Move
-from feedstore.follows import mysql
-from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 
 NAME = "boards"
 DATABASE = f"follows_bench{os.getpid()}_positions"
@@ -29,7 +25,6 @@ PINS = (
     " KEY positions (board, position)) ENGINE=InnoDB"
 )
 SHIFT = "UPDATE pins SET position = position - 1 WHERE board = 1 AND position BETWEEN {first} AND {last}"
-ROWS_AT_ONCE = 5_000
 
 
 def measure(servers: Servers, context: Context) -> list[Row]:
@@ -41,8 +36,10 @@ def _far(servers: Servers, context: Context) -> list[Row]:
     distance, count = context.pick(100_000, 2_000), context.pick(200, 20)
     pins = 2 * distance
     rng = random.Random(0)
-    with temporary_store(_url(servers), 1) as store, _positions(servers, pins) as connection:
+    with temporary_store(servers.database_url(), 1) as store, database(servers, DATABASE, [PINS]) as connection:
         context.say(f"{NAME}: a board of {pins:,} pins")
+        filled = "pins (pin, owner, board, created_ms, saved_ms, position)"
+        insert(connection, filled, ((pin, 7, 1, pin, pin, pin) for pin in range(pins)))
         board_clients.fill(store, pins)
         boards = Boards(store)
 
@@ -78,52 +75,25 @@ def _far(servers: Servers, context: Context) -> list[Row]:
         taken = interleaved(sides, context.repeats)
     what = f"a drop across {distance:,} pins / renumbering them in a table of pins, MariaDB, durable"
     return [
-        Row(NAME, what, "x", ratios(taken["ours"], taken["renumbering"]), at_most(1 / 100)),
-        Row(NAME, f"renumbering {distance:,} pins, MariaDB", "ms", [1_000 * each for each in taken["renumbering"]]),
-        Row(NAME, "a drop, MariaDB", "ms", [1_000 * each for each in taken["ours"]]),
-        Row(NAME, "a durable change of one row, alone, MariaDB", "ms", [1_000 * each for each in taken["one row"]]),
+        Row(what, "x", ratios(taken["ours"], taken["renumbering"]), at_most(1 / 100)),
+        Row(f"renumbering {distance:,} pins, MariaDB", "ms", [1_000 * each for each in taken["renumbering"]]),
+        Row("a drop, MariaDB", "ms", [1_000 * each for each in taken["ours"]]),
+        Row("a durable change of one row, alone, MariaDB", "ms", [1_000 * each for each in taken["one row"]]),
     ]
 
 
 def _median(work: Callable[[], None], count: int) -> float:
-    taken: list[float] = []
-    for _ in range(count):
-        began_s = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - began_s)
-    return percentile(taken, 0.5)
+    return percentile([seconds(work) for _ in range(count)], 0.5)
 
 
 def _clients(servers: Servers, context: Context) -> list[Row]:
-    url, seconds = _url(servers), context.pick(60, 4)
+    url, seconds = servers.database_url(), context.pick(60, 4)
     verdicts = []
     for _ in range(context.pick(2, 1)):
         log = context.folder("clients") / "log"
         try:
             verdicts.append(board_clients.run(Load([], url, str(log), seconds=seconds), kills=1))
         finally:
-            dropped(databases(url, 1, board_clients.name_of(1)))
-    rows = rows_of_a_kill(NAME, "MariaDB", seconds, verdicts)
-    return [Row(NAME, f"{CLIENTS}, MariaDB, durable", "drops/s", [v.per_s for v in verdicts], at_least(400)), *rows[1:]]
-
-
-def _url(servers: Servers) -> str:
-    stack = servers.stack
-    return f"mysql://feed@127.0.0.1:{stack.port('mariadb')}/?password_file={stack.password_file}"
-
-
-@contextmanager
-def _positions(servers: Servers, pins: int) -> Iterator[MySQLConnection]:
-    """A database of its own with a table of pins; gone at the end."""
-    server = mysql.server(_url(servers).replace("/?", f"/{DATABASE}?"), Path(), os.environ)
-    with closing(MySQLConnection(server.without_database(), PoolBounds(), None)) as connection:
-        connection.run([f"CREATE DATABASE {DATABASE}"])
-        try:
-            connection.run([f"USE {DATABASE}", PINS])
-            for start in range(0, pins, ROWS_AT_ONCE):
-                some = range(start, min(start + ROWS_AT_ONCE, pins))
-                values = ",".join(f"({pin}, 7, 1, {pin}, {pin}, NULL, {pin})" for pin in some)
-                connection.run([f"INSERT INTO pins VALUES {values}"])
-            yield connection
-        finally:
-            connection.run([f"DROP DATABASE {DATABASE}"])
+            dropped(board_clients.databases(url, 1))
+    rows = rows_of_a_kill("MariaDB", seconds, verdicts)
+    return [Row(f"{CLIENTS}, MariaDB, durable", "drops/s", [v.per_s for v in verdicts], at_least(400)), *rows[1:]]

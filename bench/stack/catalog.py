@@ -12,10 +12,10 @@ from bench.catalog_records import stored, write
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import made_feeds
-from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, built
+from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, built, opened_stores
 from bench.results import Row, at_least
 from bench.stack.servers import Servers, home
-from feedstore.app import catalogs, services, wiring
+from feedstore.app import services, wiring
 from feedstore.app.config import Config
 from feedstore.catalog.port import CatalogStore
 from feedstore.catalog.settings import PINS, CatalogSettings
@@ -42,7 +42,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
                 ours.fill(replica, feeds)
             _record(ports.follows, pins)
             context.say(f"{NAME}: {len(pins):,} pins are recorded")
-            with _stores(config) as stores, ours.relaxed():
+            with opened_stores(config) as stores, ours.relaxed():
                 rows = _builds(context, ports.follows, stores, len(pins))
                 more = context.pick(MORE, 2 * len(pins))
                 _record(ports.follows, {pin: FIRST_MS + pin for pin in range(max(pins) + 1, max(pins) + 1 + more)})
@@ -52,16 +52,14 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             assert opened.catalogs is not None
             time.sleep(2 * LOOK_EVERY_S)  # until it has heard which clusters answer
             calls = context.pick(CALLS, 20)
-            rows += beside_ids(NAME, context, feeds, opened.feeds, without.feeds, calls, PAGES_GOAL)
-            return [*rows, asked_of_follows(NAME, opened.catalogs)]
+            rows += beside_ids(context, feeds, opened.feeds, without.feeds, calls, PAGES_GOAL)
+            return [*rows, asked_of_follows(opened.catalogs)]
 
 
 def _record(follows: FollowStore, pins: dict[int, int]) -> None:
     """Without their indexes, which no build reads."""
     requests = [Request(SavePin(Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, ms))) for pin, ms in pins.items()]
-    for first in range(0, len(requests), ours.RECORDED_AT_ONCE):
-        for answer in follows.record(requests[first : first + ours.RECORDED_AT_ONCE]):
-            assert not isinstance(answer, Exception), answer
+    ours.record(follows, requests)
     ours.forget_outbox(follows)
 
 
@@ -82,15 +80,9 @@ def _builds(context: Context, follows: FollowStore, stores: Sequence[CatalogStor
             store.collect(1)
     what = f"{pins:,} records"
     return [
-        Row(
-            NAME,
-            f"a build of {what} from MariaDB into both clusters, in use",
-            "records/s",
-            from_follows,
-            at_least(60_000),
-        ),
-        Row(NAME, f"{what} read out of MariaDB", "records/s", read),
-        Row(NAME, f"a load of a file of {what} into one cluster", "records/s", from_records, at_least(300_000)),
+        Row(f"a build of {what} from MariaDB into both clusters, in use", "records/s", from_follows, at_least(60_000)),
+        Row(f"{what} read out of MariaDB", "records/s", read),
+        Row(f"a load of a file of {what} into one cluster", "records/s", from_records, at_least(300_000)),
     ]
 
 
@@ -103,12 +95,6 @@ def _read(follows: FollowStore) -> int:
             pins += len(page)
             after = page[-1].pin.pin
     return pins
-
-
-@contextmanager
-def _stores(config: Config) -> Iterator[list[CatalogStore]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(catalogs.open_store(config, PINS, each.name)) for each in config.clusters]
 
 
 @contextmanager

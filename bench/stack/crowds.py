@@ -25,9 +25,9 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     medians = {whole: [median(each.shown_s) for each in some] for whole, some in taken.items()}
     ends = {whole: [each.all_s for each in some] for whole, some in taken.items()}
     return [
-        Row(NAME, "another user's pin is shown, the longest", "s", longest[False], at_most(OTHERS_S)),
-        Row(NAME, "the same / if fanouts are done as a whole", "x", ratios(longest[False], longest[True])),
-        Row(NAME, "the same, median", "x", ratios(medians[False], medians[True])),
-        Row(NAME, "until the popular user's followers have all pins", "s", ends[False]),
-        Row(NAME, "the same / if fanouts are done as a whole", "x", ratios(ends[False], ends[True])),
+        Row("another user's pin is shown, the longest", "s", longest[False], at_most(OTHERS_S)),
+        Row("the same / if fanouts are done as a whole", "x", ratios(longest[False], longest[True])),
+        Row("the same, median", "x", ratios(medians[False], medians[True])),
+        Row("until the popular user's followers have all pins", "s", ends[False]),
+        Row("the same / if fanouts are done as a whole", "x", ratios(ends[False], ends[True])),
     ]

@@ -7,14 +7,15 @@ from its first request to HBase until nothing was left to read, and its processo
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from feedstore.app import config as configuration
 from feedstore.following import FEEDS, is_witness
-from feedstore.widecolumn import Cell, Mutation, WideColumnStore
+from feedstore.widecolumn import Mutation, WideColumnStore
 from tests.widecolumn.written import cells_in, count_in
 from workers.app import logs, memory_tuning, wiring
 from workers.following.groups import writer_group
@@ -38,26 +39,8 @@ class Counted:
         self._store.apply(batch)
         self.written += cells
 
-    def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
-        return self._store.read(row, after, limit, deadline_s)
-
-    def cells(self, row: bytes) -> list[Cell]:
-        return self._store.cells(row)
-
-    def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
-        return self._store.cells_of(rows)
-
-    def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
-        return self._store.masks(row, columns)
-
-    def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
-        return self._store.scan(start, stop)
-
-    def sweep(self, now_ms: int) -> None:
-        self._store.sweep(now_ms)
-
-    def close(self) -> None:
-        self._store.close()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 def _of_canaries(mutation: Mutation) -> bool:

@@ -156,17 +156,17 @@ def _rows(what: str, taken: Sequence[Taken]) -> list[Row]:
     before = at(0.5, lambda each: each.before)
     failed, asked = sum(each.failed for each in taken), sum(each.asked for each in taken)
     note = f"{failed} of {asked:,} failed"
-    rows = [Row(NAME, f"{what}: pages that came / asked for", "x", [1 - failed / asked], at_least(1), note)]
+    rows = [Row(f"{what}: pages that came / asked for", "x", [1 - failed / asked], at_least(1), note)]
     for when, of in (("away", lambda each: each.away), ("coming back", lambda each: each.back)):
         p50, p99, longest = (at(share, of) for share in (0.5, 0.99, 1.0))
         ratio = [one / other for one, other in zip(p50, before, strict=True)]
         rows += [
-            Row(NAME, f"{what}: p50 {when} / before", "x", ratio, at_most(1.5)),
-            Row(NAME, f"{what}: p99 {when}", "ms", p99, at_most(100)),
-            Row(NAME, f"{what}: the longest page {when}", "ms", [max(longest)], at_most(1_000)),
+            Row(f"{what}: p50 {when} / before", "x", ratio, at_most(1.5)),
+            Row(f"{what}: p99 {when}", "ms", p99, at_most(100)),
+            Row(f"{what}: the longest page {when}", "ms", [max(longest)], at_most(1_000)),
         ]
-    rows.append(Row(NAME, f"{what}: p50 before", "ms", before))
-    rows.append(Row(NAME, f"{what}: p99 before", "ms", at(0.99, lambda each: each.before)))
+    rows.append(Row(f"{what}: p50 before", "ms", before))
+    rows.append(Row(f"{what}: p99 before", "ms", at(0.99, lambda each: each.before)))
     return rows
 
 

@@ -5,8 +5,7 @@ against read as it is stored, from HBase and from RocksDB.
 import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
 from bench import ours
 from bench.context import Context
@@ -14,12 +13,11 @@ from bench.feeds import START_MS, Feed
 from bench.measurements.page import Times
 from bench.measurements.serving import opened
 from bench.results import Row, at_least, interleaved, latencies, ratios
-from bench.stack.servers import Servers, replica
+from bench.stack.servers import Servers, database, insert, replica
 from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS
 from feedstore.following.pages import FeedPages
-from feedstore.follows import mysql
-from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
+from feedstore.follows.mysql.connections import MySQLConnection
 from feedstore.replicas.attempts import InPlace, OnThreads
 from feedstore.replicas.replicas import Replicas
 
@@ -32,7 +30,6 @@ CAP = 1_000
 FIRST_READER = 1_000_000
 BLOCKS = 5
 """A repeat is cut into so many turns of each side."""
-ROWS_AT_ONCE = 5_000
 
 FOLLOWS = "CREATE TABLE follows (follower BIGINT, followee BIGINT, PRIMARY KEY (follower, followee)) ENGINE=InnoDB"
 # All that a query wants of a pin is in the key, and rows lie in its order.
@@ -75,7 +72,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         ours.fill(embedded, feeds)
         embedded.tables[FEEDS].sweep(wall_ms())
     with ExitStack() as stack:
-        database = stack.enter_context(_database(servers, pins, follows))
+        connection = stack.enter_context(_database(servers, pins, follows))
         context.say(f"{NAME}: filled MariaDB")
         place = stack.enter_context(replica(servers, NAMESPACE))
         ours.fill(place, feeds)
@@ -83,7 +80,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         pages = {
             "HBase": _stored(stack.enter_context(opened({"a": place}, lambda name: OnThreads(name, 8)))),
             "embedded": _stored(stack.enter_context(opened({local.name: local}, lambda _: InPlace()))),
-            **_queries(database),
+            **_queries(connection),
         }
         _check(pages, feeds)
         sides = {}
@@ -105,8 +102,8 @@ def _rows(blocks: Mapping[str, Sequence[list[float]]]) -> list[Row]:
             for share in ("p99", "p50"):
                 what = f"MariaDB, {query}{' (its fastest)' if query == best else ''} / {side}, first page, {share}"
                 wanted = at_least(target) if share == "p99" and query == best else None
-                rows.append(Row(NAME, what, "x", ratios(at[share][query], at[share][side]), wanted))
-    return rows + [Row(NAME, f"{side}, {share}", "us", at[share][side]) for side in blocks for share in at]
+                rows.append(Row(what, "x", ratios(at[share][query], at[share][side]), wanted))
+    return rows + [Row(f"{side}, {share}", "us", at[share][side]) for side in blocks for share in at]
 
 
 def _pins(owners: int, rng: random.Random) -> dict[int, list[tuple[int, int]]]:
@@ -131,38 +128,26 @@ def _database(
     servers: Servers, pins: Mapping[int, Sequence[tuple[int, int]]], follows: Mapping[int, Sequence[int]]
 ) -> Iterator[MySQLConnection]:
     """A database of its own, with both tables; gone at the end."""
-    stack = servers.stack
-    url = f"mysql://feed@127.0.0.1:{stack.port('mariadb')}/{DATABASE}?password_file={stack.password_file}"
-    with closing(
-        MySQLConnection(mysql.server(url, Path(), os.environ).without_database(), PoolBounds(), None)
-    ) as connection:
-        connection.run([f"CREATE DATABASE {DATABASE}"])
-        try:
-            connection.run([f"USE {DATABASE}", FOLLOWS, PINS])
-            edges = [(reader, owner) for reader, owners in follows.items() for owner in owners]
-            saved = [(owner, created_ms, pin) for owner, some in pins.items() for pin, created_ms in some]
-            for table, rows in (("follows", edges), ("pins", saved)):
-                for start in range(0, len(rows), ROWS_AT_ONCE):
-                    values = ",".join(map(str, rows[start : start + ROWS_AT_ONCE]))
-                    connection.run([f"INSERT INTO {table} VALUES {values}"])
-            connection.run(["ANALYZE TABLE follows, pins"])
-            yield connection
-        finally:
-            connection.run([f"DROP DATABASE {DATABASE}"])
+    with database(servers, DATABASE, [FOLLOWS, PINS]) as connection:
+        insert(connection, "follows", ((reader, owner) for reader, owners in follows.items() for owner in owners))
+        saved = ((owner, created_ms, pin) for owner, some in pins.items() for pin, created_ms in some)
+        insert(connection, "pins", saved)
+        connection.run(["ANALYZE TABLE follows, pins"])
+        yield connection
 
 
-def _queries(database: MySQLConnection) -> dict[str, Page]:
+def _queries(connection: MySQLConnection) -> dict[str, Page]:
     """Ways to ask MariaDB for the page, by what they are called in the rows."""
 
     def union(reader: int) -> Sequence[tuple[int, int]]:
-        followees = database.rows(FOLLOWEES.format(reader=reader))
+        followees = connection.rows(FOLLOWEES.format(reader=reader))
         each = " UNION ALL ".join(NEWEST_OF_ONE.format(owner=owner) for (owner,) in followees)
-        return database.rows(each + OF_THE_UNION)
+        return connection.rows(each + OF_THE_UNION)
 
     return {
-        "a join": lambda reader: database.rows(JOIN.format(reader=reader)),
+        "a join": lambda reader: connection.rows(JOIN.format(reader=reader)),
         "a union of 25 of each": union,
-        "the owners of the newest first": lambda reader: database.rows(NEWEST_FIRST.format(reader=reader)),
+        "the owners of the newest first": lambda reader: connection.rows(NEWEST_FIRST.format(reader=reader)),
     }
 
 

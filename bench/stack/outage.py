@@ -51,7 +51,6 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             context.say(f"{NAME}: {before[-1].median:.0f} messages, away {away[-1].median:.0f}; {returns[-1]}")
     return [
         Row(
-            NAME,
             "lag of the cluster that is there and one message, the other one away / both there, median",
             "x",
             # A writer that keeps up has none most of the time.
@@ -59,14 +58,12 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             at_most(1.25),
         ),
         Row(
-            NAME,
             "how far it is behind, the other one away / both there, median",
             "x",
             ratios([each.behind_ms for each in away], [each.behind_ms for each in before]),
             at_most(1.25),
         ),
         Row(
-            NAME,
             "the one that is back: rate from its return until it has caught up / arrivals",
             "x",
             [each.ratio for each in returns],
@@ -74,17 +71,17 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             note=f"{PER_S} pins/s for {FOLLOWERS} followers each; away for {away_s:.0f} s and while its servers start",
         ),
         *(
-            Row(NAME, f"lag, {what}, {which}", "messages", [getattr(each, which) for each in taken])
+            Row(f"lag, {what}, {which}", "messages", [getattr(each, which) for each in taken])
             for what, taken in (("both there", before), ("the other one away", away))
             for which in ("median", "p90")
         ),
         *(
-            Row(NAME, f"behind, {what}, median", "ms", [each.behind_ms for each in taken])
+            Row(f"behind, {what}, median", "ms", [each.behind_ms for each in taken])
             for what, taken in (("both there", before), ("the other one away", away))
         ),
-        Row(NAME, "arrivals", "messages/s", [each.arriving_per_s for each in returns]),
-        Row(NAME, "lag of the one that is back, at its return", "messages", [each.lag for each in returns]),
-        Row(NAME, "from its return until it has caught up", "s", [each.seconds for each in returns]),
+        Row("arrivals", "messages/s", [each.arriving_per_s for each in returns]),
+        Row("lag of the one that is back, at its return", "messages", [each.lag for each in returns]),
+        Row("from its return until it has caught up", "s", [each.seconds for each in returns]),
     ]
 
 

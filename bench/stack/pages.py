@@ -11,7 +11,7 @@ from bench.feeds import Feed, made_feeds
 from bench.measurements.page import Times
 from bench.native import write_pages
 from bench.ours import fill
-from bench.results import Row, at_most, interleaved, latencies, ratios
+from bench.results import Row, at_most, interleaved, latencies, of_sides, ratios
 from bench.stack.servers import PURGE_MS, SLACK, Servers, replica
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, columns, feed_table, row_key
@@ -73,33 +73,25 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     at = latencies(blocks, BLOCKS)
     return [
         *(
-            Row(
-                NAME,
-                f"page of 25{where} / native Get, {share}",
-                "x",
-                ratios(p[side], p[f"native {side}"]),
-                at_most(1.5),
-            )
+            Row(f"page of 25{where} / native Get, {share}", "x", ratios(p[side], p[f"native {side}"]), at_most(1.5))
             for side, where in (("first", ""), ("deep", ", 900 deep"))
             for share, p in at.items()
         ),
         Row(
-            NAME,
             "Thrift's Java client through the gateway / native Get, p50",
             "x",
             ratios(at["p50"]["through"], at["p50"]["native first"]),
         ),
         *(
             Row(
-                NAME,
                 f"the adapter's read, of the region server / through a gateway, {share}",
                 "x",
                 ratios(p["store"], p["by gateway"]),
             )
             for share, p in at.items()
         ),
-        Row(NAME, "page 900 deep / first page, p50", "x", ratios(at["p50"]["deep"], at["p50"]["first"]), at_most(1.5)),
-        *(Row(NAME, f"{what}, {share}", "us", p[side]) for side, what in SIDES.items() for share, p in at.items()),
+        Row("page 900 deep / first page, p50", "x", ratios(at["p50"]["deep"], at["p50"]["first"]), at_most(1.5)),
+        *of_sides(SIDES, at),
     ]
 
 

@@ -4,15 +4,17 @@ import dataclasses
 import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import psutil
 
 from bench.context import Context
 from bench.deliveries import CAP
+from bench.mysql_follows import dropped
 from bench.native import Native
 from deploy.local import Stack
 from feedstore.app.clusters import place
@@ -30,6 +32,7 @@ from workers.following.topics import TOPICS
 from workers.queue.kafka.queue import connect
 
 PARTITIONS = 4
+ROWS_AT_ONCE = 5_000
 PURGE_MS = 432_000_000
 SLACK = CAP // 4
 
@@ -44,6 +47,12 @@ class Servers:
     def url(self, cluster: str, namespace: str) -> str:
         at = {each: f"127.0.0.1:{self.stack.port(f'{each}-{cluster}')}" for each in ("thrift2", "thrift1")}
         return f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
+
+    def database_url(self, database: str = "") -> str:
+        """The URL of a database of MariaDB."""
+        return (
+            f"mysql://feed@127.0.0.1:{self.stack.port('mariadb')}/{database}?password_file={self.stack.password_file}"
+        )
 
     def flush(self, table: str) -> None:
         """What both clusters hold in memory of a table goes to files: a table with much in memory costs HBase twice as
@@ -84,9 +93,7 @@ def home(servers: Servers, context: Context) -> Iterator[Config]:
     """A home on all the servers; its tables, topics and databases are gone at the end."""
     folder = context.folder("home")
     name = f"bench{os.getpid()}x{folder.name.rpartition('-')[2]}"
-    at = servers.stack.port("mariadb")
-    secret = servers.stack.password_file
-    shards = [f"mysql://feed@127.0.0.1:{at}/follows_{name}_{shard}?password_file={secret}" for shard in range(2)]
+    shards = [servers.database_url(f"follows_{name}_{shard}") for shard in range(2)]
     queue = f"kafka://127.0.0.1:{servers.stack.port('kafka')}?prefix={name}."
     replaced = {
         'url = "rocksdb:data/a"': f'url = "{servers.url("a", name)}"',
@@ -102,7 +109,7 @@ def home(servers: Servers, context: Context) -> Iterator[Config]:
         for cluster in config.clusters:
             place(config, cluster.name).remove()
         _drop_topics(config)
-        _drop_databases(config)
+        dropped([mysql.server(url, config.home, os.environ) for url in config.shards])
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -146,9 +153,20 @@ def _drop_topics(config: Config) -> None:
         admin.delete_topics([address.named(topic.name) for topic in TOPICS])
 
 
-def _drop_databases(config: Config) -> None:
-    for url in config.shards:
-        server = mysql.server(url, config.home, os.environ)
-        connection = MySQLConnection(server.without_database(), PoolBounds(), server.tls_context())
-        connection.run([f"DROP DATABASE IF EXISTS `{server.database}`"])
-        connection.close()
+@contextmanager
+def database(servers: Servers, name: str, tables: Sequence[str]) -> Iterator[MySQLConnection]:
+    """A database of its own in MariaDB; gone at the end. tables: the statements that make them."""
+    server = mysql.server(servers.database_url(name), Path(), os.environ)
+    with closing(MySQLConnection(server.without_database(), PoolBounds(), None)) as connection:
+        connection.run([f"CREATE DATABASE {name}"])
+        try:
+            connection.run([f"USE {name}", *tables])
+            yield connection
+        finally:
+            connection.run([f"DROP DATABASE {name}"])
+
+
+def insert(connection: MySQLConnection, table: str, rows: Iterable[tuple[int, ...]]) -> None:
+    left = iter(rows)
+    while some := ",".join(map(str, islice(left, ROWS_AT_ONCE))):
+        connection.run([f"INSERT INTO {table} VALUES {some}"])

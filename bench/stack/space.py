@@ -52,30 +52,21 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         cold = interleaved(sides, context.repeats)
     used = [_redis(context, feeds) / (count * CAP)]
     return [
-        Row(NAME, "HFile bytes an entry / Redis memory an entry", "x", ratios(size["fast_diff"], used), at_most(0.2)),
-        Row(NAME, "with GZ blocks / Redis", "x", ratios(size["gz"], used)),
+        Row("HFile bytes an entry / Redis memory an entry", "x", ratios(size["fast_diff"], used), at_most(0.2)),
+        Row("with GZ blocks / Redis", "x", ratios(size["gz"], used)),
         Row(
-            NAME,
             "without encoding / FAST_DIFF",
             "x",
             ratios(size["none"], size["fast_diff"]),
             note="4 x is what the paper says of its prefix encoding",
         ),
+        Row("page from blocks that are not cached, GZ / FAST_DIFF, p50", "x", ratios(cold["gz"], cold["fast_diff"])),
         Row(
-            NAME,
-            "page from blocks that are not cached, GZ / FAST_DIFF, p50",
-            "x",
-            ratios(cold["gz"], cold["fast_diff"]),
+            "page from blocks that are not cached, NONE / FAST_DIFF, p50", "x", ratios(cold["none"], cold["fast_diff"])
         ),
-        Row(
-            NAME,
-            "page from blocks that are not cached, NONE / FAST_DIFF, p50",
-            "x",
-            ratios(cold["none"], cold["fast_diff"]),
-        ),
-        *(Row(NAME, f"HFile bytes an entry, {kind}", "bytes", taken) for kind, taken in size.items()),
-        Row(NAME, "Redis MEMORY USAGE an entry", "bytes", used),
-        *(Row(NAME, f"native Get of 26, nothing cached, {kind}, p50", "us", taken) for kind, taken in cold.items()),
+        *(Row(f"HFile bytes an entry, {kind}", "bytes", taken) for kind, taken in size.items()),
+        Row("Redis MEMORY USAGE an entry", "bytes", used),
+        *(Row(f"native Get of 26, nothing cached, {kind}, p50", "us", taken) for kind, taken in cold.items()),
     ]
 
 

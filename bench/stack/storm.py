@@ -21,12 +21,11 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             context.say(f"{NAME}: all landed after {taken[-1].landed_s:.1f} s, others {max(taken[-1].shown_s):.2f} s")
     return [
         Row(
-            NAME,
             "from the saving of another user's pin until it is shown, the longest",
             "s",
             [max(each.shown_s) for each in taken],
             at_most(OTHERS_S),
         ),
-        Row(NAME, "the same, median", "s", [median(each.shown_s) for each in taken]),
-        Row(NAME, "until all unfollows have landed in both clusters", "s", [each.landed_s for each in taken]),
+        Row("the same, median", "s", [median(each.shown_s) for each in taken]),
+        Row("until all unfollows have landed in both clusters", "s", [each.landed_s for each in taken]),
     ]

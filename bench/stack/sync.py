@@ -1,7 +1,6 @@
 """What it costs that a write is on disk when it returns: the same batches with `sync=disk` and with `sync=memory`."""
 
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from functools import partial
@@ -10,8 +9,9 @@ from bench.context import Context
 from bench.deliveries import CAP
 from bench.results import Row, interleaved, percentile, ratios
 from bench.stack.servers import PURGE_MS, SLACK, Servers, replica
+from bench.timing import seconds
 from feedstore.following import FEEDS, feed_table, mutations
-from feedstore.widecolumn import Mutation, WideColumnStore
+from feedstore.widecolumn import Mutation
 from feedstore.widecolumn.hbase import HBaseCluster
 
 NAME = "sync"
@@ -39,7 +39,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
 
         def write(side: str, cells: int, count: int) -> list[float]:
             """Seconds of each batch."""
-            return [_timed(stores[side], _batch(pins, cells)) for _ in range(count)]
+            return [seconds(partial(stores[side].apply, _batch(pins, cells))) for _ in range(count)]
 
         sides = {
             f"{kind}, {side}": partial(write, side, cells, count)
@@ -51,12 +51,10 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     rates = {side: [BATCH_CELLS * len(each) / sum(each) for each in taken[f"batches, {side}"]] for side in SIDES}
     p50 = {side: [percentile(each, 0.5) * 1e3 for each in taken[f"single cells, {side}"]] for side in SIDES}
     return [
-        Row(
-            NAME, "batches of 10,000 cells, disk / memory, cells a second", "x", ratios(rates["disk"], rates["memory"])
-        ),
-        Row(NAME, "a single cell, disk / memory, p50", "x", ratios(p50["disk"], p50["memory"])),
-        *(Row(NAME, f"batches of 10,000 cells, {side}", "cells/s", rates[side]) for side in SIDES),
-        *(Row(NAME, f"a single cell, {side}, p50", "ms", p50[side]) for side in SIDES),
+        Row("batches of 10,000 cells, disk / memory, cells a second", "x", ratios(rates["disk"], rates["memory"])),
+        Row("a single cell, disk / memory, p50", "x", ratios(p50["disk"], p50["memory"])),
+        *(Row(f"batches of 10,000 cells, {side}", "cells/s", rates[side]) for side in SIDES),
+        *(Row(f"a single cell, {side}, p50", "ms", p50[side]) for side in SIDES),
     ]
 
 
@@ -70,9 +68,3 @@ def _batch(pins: Iterator[int], cells: int) -> list[Mutation]:
         followers = [(1 + (first + each) % USERS, FIRST_MS) for each in range(rows)]
         batch.append(mutations.put(followers, [(pin, FIRST_MS + pin)]))
     return batch
-
-
-def _timed(store: WideColumnStore, batch: list[Mutation]) -> float:
-    began = time.perf_counter()
-    store.apply(batch)
-    return time.perf_counter() - began

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import psutil
 
-from bench.children import MIB, Child, child, run
+from bench.children import MIB, Child, child, processor_s, run
 from bench.context import Context
 from bench.ours import feedctl, ports, wait_idle
 from bench.results import Row
@@ -31,16 +31,20 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             replay_s = _processor_s_to_the_end(replay)
             wait_idle(opened, TRACE_S)
             seconds = time.perf_counter() - began
-            processor = {"replay": replay_s, "work": _processor_s(worker), **_servers_s(servers, before)}
+            processor = {
+                "replay": replay_s,
+                "work": processor_s(psutil.Process(worker.process.pid)),
+                **_servers_s(servers, before),
+            }
             # While the worker runs: of one that was ended, ticks may be left in the queue, and look like work.
             run(feedctl(config.home, "verify"), context.folder("verify") / "log", TRACE_S)
     return [
-        Row(NAME, "all actions, from the start of the replay until both clusters hold them", "s", [seconds]),
-        Row(NAME, "end to end", "actions/s", [context.actions_count / seconds]),
-        Row(NAME, "end to end, into each of two clusters", "deliveries/s", [len(context.deliveries) / seconds]),
-        Row(NAME, "worker's peak memory, all its processes", "MiB", [worker.peak_bytes / MIB]),
-        Row(NAME, "processor time of ours, replay and work", "s", [processor["replay"] + processor["work"]]),
-        *(Row(NAME, f"processor time of {name}", "s", [taken]) for name, taken in processor.items()),
+        Row("all actions, from the start of the replay until both clusters hold them", "s", [seconds]),
+        Row("end to end", "actions/s", [context.actions_count / seconds]),
+        Row("end to end, into each of two clusters", "deliveries/s", [len(context.deliveries) / seconds]),
+        Row("worker's peak memory, all its processes", "MiB", [worker.peak_bytes / MIB]),
+        Row("processor time of ours, replay and work", "s", [processor["replay"] + processor["work"]]),
+        *(Row(f"processor time of {name}", "s", [taken]) for name, taken in processor.items()),
     ]
 
 
@@ -54,22 +58,16 @@ def measure_stages(servers: Servers, context: Context) -> list[Row]:
             "write a": stages.write(context, config, "a"),
             "write b": stages.write(context, config, "b"),
         }
-    return [Row(STAGES_NAME, f"{stage} alone, its start included", "s", [taken]) for stage, taken in alone.items()]
-
-
-def _processor_s(running: Child) -> float:
-    """The processor time of a process, and of those that it has started and that run."""
-    process = psutil.Process(running.process.pid)
-    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
-    return sum(each.user + each.system for each in times)
+    return [Row(f"{stage} alone, its start included", "s", [taken]) for stage, taken in alone.items()]
 
 
 def _processor_s_to_the_end(running: Child) -> float:
     """Waits until a process has ended; its processor time, as far as it was looked at."""
+    process = psutil.Process(running.process.pid)
     taken, deadline = 0.0, time.monotonic() + TRACE_S
     while running.process.poll() is None and time.monotonic() < deadline:
         try:
-            taken = _processor_s(running)
+            taken = processor_s(process)
         except psutil.Error:
             break
         time.sleep(0.1)

@@ -16,7 +16,7 @@ from bench.deliveries import CAP
 from bench.feeds import POOL, Feed, made_feeds
 from bench.native import write_cells
 from bench.ours import fill
-from bench.results import Row, Sample, at_least, interleaved, percentile, ratios
+from bench.results import Row, Sample, at_least, interleaved, latencies, of_sides, ratios
 from bench.stack.servers import SLACK, Servers, replica
 from feedstore.app.wiring import wall_ms
 from feedstore.following import FEEDS, columns, row_key
@@ -57,36 +57,29 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         }
         interleaved(reads, 1)
         pages = interleaved(reads, context.repeats)
-    p99 = {side: [percentile(each, 0.99) for each in taken] for side, taken in pages.items()}
-    p50 = {side: [percentile(each, 0.50) for each in taken] for side, taken in pages.items()}
+    at = latencies(pages, 1)
     return [
         Row(
-            NAME,
             "compaction of rows under the cap, with the trim / without",
             "x",
             ratios(rates["with"], rates["without"]),
             at_least(0.95),
             note=f"{cells:,} cells in 16 regions",
         ),
-        *(Row(NAME, f"the same, {side}", "cells/s", taken) for side, taken in rates.items()),
+        *(Row(f"the same, {side}", "cells/s", taken) for side, taken in rates.items()),
         Row(
-            NAME,
             "page of 25 during a compaction, with the trim / without, p99",
             "x",
-            ratios(p99["with"], p99["without"]),
+            ratios(at["p99"]["with"], at["p99"]["without"]),
         ),
-        *(
-            Row(NAME, f"page of 25, {what}, {share}", "us", taken[side])
-            for side, what in PAGES.items()
-            for share, taken in (("p50", p50), ("p99", p99))
-        ),
+        *of_sides(PAGES, at),
     ]
 
 
 PAGES = {
-    "idle": "nothing compacts",
-    "with": "during a compaction with the trim",
-    "without": "during a compaction without",
+    "idle": "page of 25, nothing compacts",
+    "with": "page of 25, during a compaction with the trim",
+    "without": "page of 25, during a compaction without",
 }
 
 
@@ -156,31 +149,28 @@ def measure_long(servers: Servers, context: Context) -> list[Row]:
     note = f"{cells:,} cells in {rows} rows of {TIMES_TOO_LONG} x the cap"
     return [
         Row(
-            NAME_LONG,
             "first compaction of such rows, with the trim / without, time",
             "x",
             ratios(first["with"], first["without"]),
             note=note,
         ),
-        Row(NAME_LONG, "bytes after it, with / without", "x", ratios(size["with"], size["without"])),
-        Row(NAME_LONG, "each later compaction, with / without, time", "x", ratios(second["with"], second["without"])),
+        Row("bytes after it, with / without", "x", ratios(size["with"], size["without"])),
+        Row("each later compaction, with / without, time", "x", ratios(second["with"], second["without"])),
         Row(
-            NAME_LONG,
             "a job that scans and deletes, with the compaction after it / a compaction with the trim, time",
             "x",
             ratios(first["job"], first["with"]),
         ),
         Row(
-            NAME_LONG,
             "bytes after it, with the job's markers / with the trim",
             "x",
             ratios(size["job"], size["with"]),
             note="the markers stay for the purge window",
         ),
-        *(Row(NAME_LONG, f"first compaction of rows too long, {way}", "s", taken) for way, taken in first.items()),
-        *(Row(NAME_LONG, f"bytes after it, {way}", "bytes", taken) for way, taken in size.items()),
-        *(Row(NAME_LONG, f"later compaction, {way}", "s", taken) for way, taken in second.items()),
-        Row(NAME_LONG, "the job alone", "s", job),
+        *(Row(f"first compaction of rows too long, {way}", "s", taken) for way, taken in first.items()),
+        *(Row(f"bytes after it, {way}", "bytes", taken) for way, taken in size.items()),
+        *(Row(f"later compaction, {way}", "s", taken) for way, taken in second.items()),
+        Row("the job alone", "s", job),
     ]
 
 
@@ -227,13 +217,12 @@ def measure_on_write(servers: Servers, context: Context) -> list[Row]:
         rates = interleaved(sides, context.repeats)
     return [
         Row(
-            NAME_ON_WRITE,
             "writes that read and delete what they push out / plain writes, cells a second",
             "x",
             ratios(rates["trimmed"], rates["plain"]),
             note=f"HBase's own client, {len(full)} rows a request, the server passes over what stays",
         ),
-        *(Row(NAME_ON_WRITE, f"fanout into full rows, {side}", "cells/s", taken) for side, taken in rates.items()),
+        *(Row(f"fanout into full rows, {side}", "cells/s", taken) for side, taken in rates.items()),
     ]
 
 

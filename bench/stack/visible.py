@@ -6,7 +6,6 @@ it shows the pin. All else is as in `outage`: the four workers are processes, an
 
 import os
 import random
-import socket
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from urllib.request import urlopen
 
 import psutil
 
-from bench.children import child
+from bench.children import child, free_port
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.ours import feedctl, pages_of, ports
@@ -74,7 +73,6 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         taken = [running.look(context) for _ in range(context.repeats)]
     return [
         Row(
-            NAME,
             f"a saved pin is shown by cluster {cluster}, {PER_S} pins/s, {name}",
             "ms",
             [percentile(each.ms[cluster], rank) for each in taken],
@@ -108,27 +106,21 @@ def _compared(per_s: int, gathered: Sequence[_Sample], at_once: Sequence[_Sample
     for name, rank, target in (("p50", 0.5, None), ("p99", 0.99, at_most(1.1) if per_s == PER_S else None)):
         ours, theirs = ([each.at(rank) for each in taken] for taken in (gathered, at_once))
         yield Row(
-            GATHERING_NAME,
-            f"{what}: a pin is shown by both clusters, {name}, gathered / at once",
-            "x",
-            ratios(ours, theirs),
-            target,
+            f"{what}: a pin is shown by both clusters, {name}, gathered / at once", "x", ratios(ours, theirs), target
         )
         yield from (
-            Row(GATHERING_NAME, f"{what}, {side}: a pin is shown by both clusters, {name}", "ms", taken)
+            Row(f"{what}, {side}: a pin is shown by both clusters, {name}", "ms", taken)
             for side, taken in (("gathered", ours), ("at once", theirs))
         )
     calls = [[each.calls for each in taken] for taken in (gathered, at_once)]
-    yield Row(GATHERING_NAME, f"{what}: calls of the writers to HBase, gathered / at once", "x", ratios(*calls))
+    yield Row(f"{what}: calls of the writers to HBase, gathered / at once", "x", ratios(*calls))
     yield from (
-        Row(GATHERING_NAME, f"{what}, {side}: calls to HBase", "calls/s", taken)
-        for (side, _), taken in zip(sides, calls, strict=True)
+        Row(f"{what}, {side}: calls to HBase", "calls/s", taken) for (side, _), taken in zip(sides, calls, strict=True)
     )
     together = [[sum(each.processor.values()) for each in taken] for taken in (gathered, at_once)]
-    yield Row(GATHERING_NAME, f"{what}: processor time of all, gathered / at once", "x", ratios(*together))
+    yield Row(f"{what}: processor time of all, gathered / at once", "x", ratios(*together))
     yield from (
         Row(
-            GATHERING_NAME,
             f"{what}, {side}: processor time of {process}, of one core",
             "x",
             [each.processor[process] for each in taken],
@@ -223,7 +215,7 @@ def _workers(servers: Servers, context: Context, config: Config, settings: Mappi
         for words in PARTS:
             mine = {**settings}
             if words[0] == "write":
-                metrics.append(_free_port())
+                metrics.append(free_port())
                 mine["FEED_METRICS_LISTEN"] = f"127.0.0.1:{metrics[-1]}"
             with _environment(mine):
                 log = context.folder("part") / "log"
@@ -242,10 +234,3 @@ def _environment(settings: Mapping[str, str]) -> Iterator[None]:
     finally:
         os.environ.clear()
         os.environ.update(before)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -1,12 +1,13 @@
 """A look at how far a cluster is, after many holds have passed, and after much that was parked has landed."""
 
 import os
-import time
 from collections.abc import Callable
+from functools import partial
 
 from bench.context import Context
 from bench.results import Row, at_most, interleaved, latencies, ratios
 from bench.stack.servers import Servers, replica
+from bench.timing import each_us
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.progress import Progress, Through
 
@@ -42,8 +43,8 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         said = f"a watermark, after {number:,} {what}"
         for share, p in at.items():
             rows += [
-                Row(NAME, f"{said} / without any, {share}", "x", ratios(p[name], p["none"]), at_most(1.5)),
-                Row(NAME, f"{said}, {share}", "us", p[name]),
+                Row(f"{said} / without any, {share}", "x", ratios(p[name], p["none"]), at_most(1.5)),
+                Row(f"{said}, {share}", "us", p[name]),
             ]
     return rows
 
@@ -76,12 +77,7 @@ def _advance(progress: Progress, ms: int) -> None:
 def _looks(place: Replica, calls: int) -> Callable[[], list[float]]:
     progress = Progress(place.progress)
 
-    def timed() -> list[float]:
-        took_us = []
-        for _ in range(calls):
-            began_ns = time.perf_counter_ns()
-            assert progress.watermark() is not None
-            took_us.append((time.perf_counter_ns() - began_ns) / 1_000)
-        return took_us
+    def look(_: int) -> None:
+        assert progress.watermark() is not None
 
-    return timed
+    return partial(each_us, look, range(calls))

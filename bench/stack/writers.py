@@ -110,26 +110,18 @@ def _measured(servers: Servers, context: Context, config: Config, what: str) -> 
         [min(each.rates) for each in taken] for taken in (samples["native"], samples["one"], samples["both"])
     )
     return [
+        Row(f"{what}: Kafka to one cluster / native loader, cells a second", "x", ratios(one, alone), at_least(0.75)),
         Row(
-            NAME,
-            f"{what}: Kafka to one cluster / native loader, cells a second",
-            "x",
-            ratios(one, alone),
-            at_least(0.75),
-        ),
-        Row(
-            NAME,
             f"{what}: Kafka to both clusters, the slower of them / native loader into one",
             "x",
             ratios(slower, alone),
             at_least(0.5),
         ),
-        Row(NAME, f"{what}: native loader", "cells/s", alone, note=f"{cells:,} cells"),
-        Row(NAME, f"{what}: Kafka to one cluster", "cells/s", one),
-        Row(NAME, f"{what}: Kafka to both clusters, the slower", "cells/s", slower),
+        Row(f"{what}: native loader", "cells/s", alone, note=f"{cells:,} cells"),
+        Row(f"{what}: Kafka to one cluster", "cells/s", one),
+        Row(f"{what}: Kafka to both clusters, the slower", "cells/s", slower),
         *(
             Row(
-                NAME,
                 f"{what}: {side}: what its processor time allows on these cores",
                 "cells/s",
                 [each.bound() for each in taken],
@@ -142,7 +134,6 @@ def _measured(servers: Servers, context: Context, config: Config, what: str) -> 
         ),
         *(
             Row(
-                NAME,
                 f"{what}: {side}: processor time of {who}",
                 "us/cell",
                 [each.processor_us[who] for each in samples[taken]],

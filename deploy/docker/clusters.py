@@ -5,7 +5,6 @@ import json
 import os
 import secrets
 import time
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
@@ -152,7 +151,7 @@ class Clusters:
         try:
             targets = _asked("targets?state=active")["activeTargets"]
             groups = _asked("rules?type=alert")["groups"]
-        except (OSError, urllib.error.URLError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError) as error:
             return [f"{names.PROMETHEUS}: {error}"]
         found = [
             f"{each['scrapeUrl']}: {each['lastError'] or each['health']}" for each in targets if each["health"] != "up"
@@ -291,7 +290,7 @@ class Clusters:
         try:
             with urllib.request.urlopen(url, timeout=_ANSWER_S):
                 return ""
-        except (OSError, urllib.error.URLError) as error:
+        except OSError as error:
             return f"/readyz: {error}"
 
     def _inspected(self, wanted: Sequence[str]) -> dict[str, _Container | None]:

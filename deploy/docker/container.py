@@ -17,6 +17,7 @@ from pathlib import Path
 
 from deploy.docker import names, roles
 from deploy.docker.supervisor import Supervisor
+from deploy.local import processes
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.home import write
 
@@ -97,7 +98,7 @@ def _check(words: Sequence[str]) -> int:
 
 def _words_of_host() -> list[str]:
     """The arguments of the first process of this container."""
-    words = [os.fsdecode(word) for word in Path("/proc/1/cmdline").read_bytes().split(b"\0")[:-1]]
+    words = processes.arguments(1)
     return words[words.index(names.MODULE) + 1 :]
 
 

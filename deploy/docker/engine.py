@@ -149,7 +149,7 @@ class Engine:
 
     def _starts(self, driver: str) -> bool:
         argv = ("dockerd", f"--storage-driver={driver}", self._mark, "--pidfile", str(self._folder / "dockerd.lock"))
-        pid = processes.spawn(processes.Command(argv, self._mark, dict(os.environ)), self._log, self._pid_file)
+        pid = processes.spawn(processes.Command(argv, self._mark), self._log, self._pid_file)
         becomes(lambda: not processes.is_ours(pid, self._mark) or self.answers(), _READY_S, _ASK_S)
         return processes.is_ours(pid, self._mark) and self.answers()
 

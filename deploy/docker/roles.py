@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import struct
-import urllib.error
 import urllib.request
 import zlib
 from collections.abc import Callable, Mapping, Sequence
@@ -167,7 +166,7 @@ def _master(cluster: str, *, is_standby: bool = False) -> SupervisedProcess:
             flags=(_watched(conf, names.MASTER_METRICS_PORT), *_STARTS_FAST),
             main=("org.apache.hadoop.hbase.master.HMaster", "start"),
         ),
-        lambda: _listens(socket.gethostname(), names.MASTER_PORT),
+        lambda: probes.listens(names.MASTER_PORT, socket.gethostname()),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
             (names.control(cluster), names.NAMENODE_PORT),
@@ -188,7 +187,7 @@ def _regionserver(cluster: str) -> SupervisedProcess:
     return SupervisedProcess(
         "regionserver",
         ("env", f"HBASE_ZNODE_FILE={node}", *_hadoop(conf, heap_mib=640, flags=flags, main=main)),
-        lambda: _listens(socket.gethostname(), names.REGIONSERVER_PORT),
+        lambda: probes.listens(names.REGIONSERVER_PORT, socket.gethostname()),
         needs=[
             (names.control(cluster), names.ZOOKEEPER_PORT),
             (names.control(cluster), names.NAMENODE_PORT),
@@ -291,9 +290,7 @@ def _mariadb(_: str) -> list[SupervisedProcess]:
 
 def _prometheus(_: str) -> list[SupervisedProcess]:
     conf = CONF / "prometheus"
-    text = monitoring.prometheus_yml(
-        str(monitoring.RULES), processes=_processes_of_ours(), servers=_servers(), token_file=str(TOKEN)
-    )
+    text = monitoring.prometheus_yml(processes=_processes_of_ours(), servers=_servers(), token_file=str(TOKEN))
     argv = prometheus.arguments(conf / prometheus.CONF, DATA / "prometheus", f"0.0.0.0:{names.PROMETHEUS_PORT}")
 
     def check() -> None:
@@ -405,13 +402,6 @@ def _java(conf: _Conf, path: str, *, heap_mib: int, main: Sequence[str], flags: 
     return ("java", *java.arguments(conf.folder, path, heap_mib=heap_mib, main=main, flags=flags))
 
 
-def _listens(host: str, port: int) -> None:
-    try:
-        socket.create_connection((host, port), timeout=_ANSWER_S).close()
-    except OSError as error:
-        raise NotReadyError(f"no connection to {host}:{port}: {error.strerror or error}") from error
-
-
 def _zookeeper_answers() -> None:
     try:
         with socket.create_connection(("127.0.0.1", names.ZOOKEEPER_PORT), timeout=_ANSWER_S) as stream:
@@ -429,7 +419,7 @@ def _hdfs_is_whole(control: str) -> None:
     try:
         with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
             (state,) = json.load(answer)["beans"]
-    except (OSError, urllib.error.URLError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise NotReadyError(f"no answer to what state it is in: {error}") from error
     live, stale = int(state["NumLiveDataNodes"]), int(state["NumStaleDataNodes"])
     if state["FSState"] != "Operational":

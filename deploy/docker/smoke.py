@@ -5,6 +5,7 @@ away again, whatever happens.
 import json
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from deploy.docker import engine, image, names
@@ -61,9 +62,11 @@ def smoke(home: Path, say: Say) -> None:
             clusters.refuse_those_of_another_home()
             is_up = True
             clusters.up()
-            _watch(clusters, say)
+            _until_none(clusters.unwatched, "not watched")
+            say("Prometheus sees every process and server, and has the rules")
             _drill(clusters, feed, say)
-            _see(clusters, say)
+            _until_none(lambda: clusters.unchanged(SEEN), "a host was lost, and these metrics have not changed")
+            say("Prometheus has seen that a host was lost")
         except StackError:
             if is_up:
                 _show_logs(clusters, say)
@@ -73,27 +76,14 @@ def smoke(home: Path, say: Say) -> None:
                 _take_away(clusters, say, is_up=is_up)
 
 
-def _watch(clusters: Clusters, say: Say) -> None:
-    """Waits until Prometheus has scraped everything.
+def _until_none(left: Callable[[], list[str]], failed: str) -> None:
+    """Waits until Prometheus lacks nothing.
 
     Raises:
-        StackError: it does not see something.
+        StackError: it still does; the message begins with `failed`.
     """
-    if not becomes(lambda: not clusters.unwatched(), _WATCHED_S, _ASK_S):
-        raise StackError(f"not watched after {_WATCHED_S:.0f} s:\n" + "\n".join(clusters.unwatched()))
-    say("Prometheus sees every process and server, and has the rules")
-
-
-def _see(clusters: Clusters, say: Say) -> None:
-    """Waits until Prometheus has seen that a host was lost.
-
-    Raises:
-        StackError: it has not.
-    """
-    if not becomes(lambda: not clusters.unchanged(SEEN), _WATCHED_S, _ASK_S):
-        unchanged = ", ".join(clusters.unchanged(SEEN))
-        raise StackError(f"a host was lost, and these metrics have not changed: {unchanged}")
-    say("Prometheus has seen that a host was lost")
+    if not becomes(lambda: not left(), _WATCHED_S, _ASK_S):
+        raise StackError(f"{failed} after {_WATCHED_S:.0f} s:\n" + "\n".join(left()))
 
 
 def _drill(clusters: Clusters, feed: Path, say: Say) -> None:

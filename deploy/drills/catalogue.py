@@ -39,9 +39,9 @@ class Drill:
     hold_s: float = _HOLD_S
 
     @property
-    def is_back_from_healing(self) -> bool:
-        """Whether regions are counted as back from the moment of healing: before it, none can be."""
-        return self.affected == "all"
+    def back_from(self) -> Literal["fault", "healing"]:
+        """From when regions are counted as back: before the healing, none can be if all are affected."""
+        return "healing" if self.affected == "all" else "fault"
 
 
 _HOST_SERVERS = ("datanode", "regionserver")

@@ -224,7 +224,7 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
         if as_json:
             emit_json({"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)})
         else:
-            say("\n".join(compare.text(comparison, page.shown)))
+            say("\n".join(compare.text(comparison)))
     if worse:
         raise CommandRefusedError(f"{worse} of {len(shared)} drills got worse")
 

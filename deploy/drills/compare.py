@@ -2,11 +2,12 @@
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
 
+from deploy.drills.page import shown
 from deploy.drills.report import MEANINGS, NEVER, NOT_JUDGED, Report
 
 Change = Literal["better", "same", "worse"]
@@ -115,8 +116,8 @@ def by_drill(reports: Iterable[Report]) -> dict[str, list[Report]]:
     return found
 
 
-def text(comparison: Comparison, shown: Callable[[float | None, str], str]) -> list[str]:
-    """A comparison as lines for people. shown: writes a value of a figure."""
+def text(comparison: Comparison) -> list[str]:
+    """A comparison as lines for people."""
     runs = [(comparison.old_passed, comparison.old_runs), (comparison.new_passed, comparison.new_runs)]
     lines = [f"{comparison.drill}: passed {' -> '.join(f'{passed} of {all_}' for passed, all_ in runs)}"]
     lines += [

@@ -28,7 +28,7 @@ def markdown(report: Report, picture: str = "") -> str:
         "| | at most | found | | |",
         "|---|---|---|---|---|",
         *(
-            f"| {'ok' if each.passed else '**over**'} | {_bare(each.at_most)} | {shown(each.found, each.figure)} "
+            f"| {'ok' if each.passed else '**over**'} | {each.at_most:g} | {shown(each.found, each.figure)} "
             f"| `{each.figure}` | {MEANINGS[each.figure].what} |"
             for each in report.verdicts
         ),
@@ -120,10 +120,6 @@ def _recovery(steps: Sequence[Step]) -> list[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _bare(value: float) -> str:
-    return f"{value:g}"
 
 
 def shown(value: float | None, figure: str) -> str:

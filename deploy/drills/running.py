@@ -5,9 +5,8 @@ import datetime as dt
 import random
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
-from typing import Literal
 
 import msgspec
 
@@ -30,7 +29,7 @@ from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.following import FEEDS, entries_of, row_key
 from feedstore.following.layout import bucket
-from feedstore.widecolumn import Cluster, UnavailableError, WideColumnStore
+from feedstore.widecolumn import UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers.app import wiring
 from workers.following.groups import cluster_groups
@@ -113,7 +112,6 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         if scene.runs_master:
             say(f"{target} runs the active master too: that makes two faults of one, and its regions wait for both")
         seen = _drilled(config, hosts, plan, scene, health, timeline, rng, lock)
-    back_from: Literal["fault", "healing"] = "healing" if plan.drill.is_back_from_healing else "fault"
     steps = recovery_log.recovery(seen.lines or (), seen.fault_wall_s, target)
     figures = reporting.figures(
         plan.cluster,
@@ -123,7 +121,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         scene.unaffected,
         seen.lost,
         seen.landed_s,
-        back_from=back_from,
+        back_from=plan.drill.back_from,
         hedged_pages=seen.hedged_pages,
         expired_servers=None if seen.lines is None else len(recovery_log.expired(seen.lines, seen.fault_wall_s)),
         steps=steps,
@@ -140,7 +138,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         holds_meta=scene.meta in scene.names,
         regions=len(scene.regions),
         affected=len(scene.affected),
-        back_from=back_from,
+        back_from=plan.drill.back_from,
         what=plan.drill.what,
         runs_master=scene.runs_master,
     )
@@ -169,7 +167,7 @@ def _prepared(
     lock: DrillLock,
 ) -> _Scene:
     """Refuses hosts that are not marked, waits until all is well, chooses, and breaks the host that comes before."""
-    url = _url(config, plan)
+    url = config.cluster(plan.cluster).url
     _refuse_unmarked(config, hosts.all())
     hosts.clean()
     marked = health.wait([each.name for each in config.clusters])
@@ -206,7 +204,7 @@ def _drilled(
     lock: DrillLock,
 ) -> _Seen:
     """The drill itself, under load, and the count of the acknowledged pins in the feeds."""
-    url = _url(config, plan)
+    url = config.cluster(plan.cluster).url
     # Readers prefer the cluster that is broken, so that they feel the fault.
     serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
     near = dataclasses.replace(config, serving=serving)
@@ -251,10 +249,6 @@ def _drilled(
     asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
     lines = _lines(hosts, asked, fault_wall_s, timeline)
     return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s, busy)
-
-
-def _url(config: Config, plan: Plan) -> str:
-    return next(each.url for each in config.clusters if each.name == plan.cluster)
 
 
 def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:
@@ -362,13 +356,13 @@ def _one_in_each(found: Sequence[Region], first: int) -> list[int]:
 @contextmanager
 def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
     """The feeds of every cluster, each by itself."""
-    opened: list[Cluster] = []
-    try:
-        opened.extend(feedstore_wiring.open_cluster(config, each.name, "read") for each in config.clusters)
-        yield {each.name: cluster.table(FEEDS) for each, cluster in zip(config.clusters, opened, strict=True)}
-    finally:
-        for cluster in opened:
-            cluster.close()
+    with ExitStack() as stack:
+        yield {
+            each.name: stack.enter_context(closing(feedstore_wiring.open_cluster(config, each.name, "read"))).table(
+                FEEDS
+            )
+            for each in config.clusters
+        }
 
 
 @contextmanager

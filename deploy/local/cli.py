@@ -61,7 +61,7 @@ def _run(options: argparse.Namespace) -> int:
         case "logs":
             return _show_logs(stack, options)
         case "down":
-            stack.down()
+            stack.stop()
         case _:
             getattr(stack, options.command)(*options.servers)
     return 0

@@ -68,7 +68,7 @@ def command(
     conf = home.conf(name)
     class_path = ":".join([str(conf), *(f"{folder}/*" for folder in jars)])
     argv = arguments(conf, class_path, heap_mib=heap_mib, main=main, flags=flags)
-    return Command((program(), *argv), own, dict(os.environ))
+    return Command((program(), *argv), own)
 
 
 def watched(jars: Path, conf: Path, address: str) -> str:

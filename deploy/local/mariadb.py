@@ -1,7 +1,6 @@
 """One MariaDB server with two databases, which are two shards of the follow store."""
 
 import getpass
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,7 +39,7 @@ def server(home: Home, ports: Mapping[str, int]) -> Server:
 
     def command() -> Command:
         argv = ("mariadbd", *arguments(data, conf / "init.sql", bind=LOOPBACK, port=port), as_user)
-        return Command(argv, mark, dict(os.environ))
+        return Command(argv, mark)
 
     def check() -> None:
         # The last database that the init file makes: with it everything is there.

@@ -38,9 +38,9 @@ def mariadb_select(client_conf: Path, database: str) -> None:
         raise NotReadyError((done.stderr or done.stdout).strip() or "SELECT 1 was not answered")
 
 
-def listens(port: int) -> None:
+def listens(port: int, host: str = LOOPBACK) -> None:
     """The port accepts connections."""
-    _connection(port).close()
+    _connection(port, host).close()
 
 
 def answers_ok(port: int, path: str) -> None:
@@ -99,11 +99,11 @@ def _thrift_list(port: int, method: str, arguments: bytes) -> None:
             raise NotReadyError(f"{method}: the cluster does not answer the gateway")
 
 
-def _connection(port: int) -> socket.socket:
+def _connection(port: int, host: str = LOOPBACK) -> socket.socket:
     try:
-        return socket.create_connection((LOOPBACK, port), timeout=_ANSWER_S)
+        return socket.create_connection((host, port), timeout=_ANSWER_S)
     except OSError as error:
-        raise NotReadyError(f"no connection to port {port}: {error.strerror or error}") from error
+        raise NotReadyError(f"no connection to {host}:{port}: {error.strerror or error}") from error
 
 
 def _send(stream: socket.socket, message: bytes) -> None:

@@ -8,7 +8,7 @@ import contextlib
 import os
 import select
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -26,11 +26,10 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Command:
-    """How a server is started. mark: one of the arguments; see above."""
+    """How a server is started, in this process's environment. mark: one of the arguments; see above."""
 
     argv: Sequence[str]
     mark: str
-    env: Mapping[str, str]
 
     def __post_init__(self) -> None:
         if self.mark not in self.argv:
@@ -39,10 +38,7 @@ class Command:
 
 def is_ours(pid: int, mark: str) -> bool:
     """Whether this process runs and has the mark. A process that has ended and was not waited for does not run."""
-    try:
-        return mark.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return False
+    return mark in arguments(pid)
 
 
 def arguments(pid: int) -> list[str]:
@@ -78,7 +74,7 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
     pid = os.posix_spawn(
         program,
         list(command.argv),
-        dict(command.env),
+        dict(os.environ),
         setsid=True,
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),

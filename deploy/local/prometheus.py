@@ -2,7 +2,6 @@
 metrics, and evaluates the rules of `deploy/monitoring`.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -28,12 +27,12 @@ def server(home: Home, ports: Mapping[str, int], watched: Mapping[str, int]) -> 
 
     def prepare(_: Say) -> None:
         servers = [monitoring.Target(f"{LOOPBACK}:{port}", {"server": name}) for name, port in watched.items()]
-        text = monitoring.prometheus_yml(str(monitoring.RULES), [f"{home.targets}/*.json"], servers=servers)
+        text = monitoring.prometheus_yml([f"{home.targets}/*.json"], servers=servers)
         write_conf(conf, CONF, text)
 
     def command() -> Command:
         argv = arguments(conf / CONF, data, f"{LOOPBACK}:{ports['client']}")
-        return Command(argv, _data(data), dict(os.environ))
+        return Command(argv, _data(data))
 
     def check() -> None:
         probes.answers_ok(ports["client"], "/-/ready")

@@ -178,10 +178,6 @@ class Stack:
                 self._end([server for server in remaining if server.name not in needed])
                 remaining = [server for server in remaining if server.name in needed]
 
-    def down(self) -> None:
-        """Stops everything; nothing of this home runs afterwards."""
-        self.stop()
-
     def kill(self, *names: str) -> None:
         """SIGKILL, all of them at once; returns when they are gone.
 
@@ -202,16 +198,6 @@ class Stack:
         """SIGCONT."""
         with self._home.lock(self._say):
             self._resume(expand(names))
-
-    def check(self, name: str) -> None:
-        """Sends a server a request as its clients will.
-
-        Raises:
-            NotReadyError: it does not run, or does not answer as it must.
-        """
-        if self.pid(name) is None:
-            raise NotReadyError("it does not run")
-        self._servers[name].check()
 
     def status(self, *names: str) -> list[ServerStatus]:
         """The status of every server. Those that run are asked, all at once."""

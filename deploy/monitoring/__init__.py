@@ -32,16 +32,15 @@ class Target:
 
 
 def prometheus_yml(
-    rules: str,
     files: Sequence[str] = (),
     *,
     processes: Sequence[Target] = (),
     servers: Sequence[Target] = (),
     token_file: str | None = None,
 ) -> str:
-    """The configuration of a Prometheus. JSON is YAML.
+    """The configuration of a Prometheus with our RULES. JSON is YAML.
 
-    rules: the path of its rules. files: patterns of files that name processes of ours (`file_sd`), read again when they
+    files: patterns of files that name processes of ours (`file_sd`), read again when they
     change. processes: those that are always the same. servers: of HBase and Kafka. token_file: has the token that the
     processes ask for.
     """
@@ -61,7 +60,7 @@ def prometheus_yml(
     return json.dumps(
         {
             "global": {"scrape_interval": f"{EVERY_S}s", "evaluation_interval": f"{EVERY_S}s"},
-            "rule_files": [rules],
+            "rule_files": [str(RULES)],
             "scrape_configs": [own, theirs],
         },
         indent=2,

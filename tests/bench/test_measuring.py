@@ -59,7 +59,7 @@ def test_a_measurement_that_needs_no_redis_is_taken_without_one(
             raise AssertionError
 
     def alone(_: Context) -> list[Row]:
-        return [Row("alone", "what", "s", (1.0,))]
+        return [Row("what", "s", (1.0,))]
 
     def run(options: argparse.Namespace, out: Path, scratch: Path) -> int:
         return command.measure(

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bench.siege import siege
+from bench.siege import line, siege
 
 
 @pytest.mark.processes
 def test_a_server_under_siege_neither_grows_nor_keeps_its_adversaries():
-    figures = {figure.what: figure for figure in siege(seconds=2.5, patience_s=1.0, connections=50, addresses=3)}
+    rows = {row.what: row for row in siege(seconds=2.5, patience_s=1.0, connections=50, addresses=3)}
     for what in ("memory grew by", "connections that were left", "tracebacks in the log"):
-        assert figures[what].met, figures[what].line()
+        assert rows[what].verdict == "met", line(rows[what])

@@ -24,6 +24,8 @@ from workers.cli.session import Session
 from workers.cli.work import Stop, all_idle, run_until
 from workers.following.ports import Ports
 
+FEEDCTL = "from workers.cli import main; main()"
+"""What an interpreter runs as feedctl."""
 DEADLINE_S = 60.0
 COMMAND_S = 600.0
 
@@ -117,9 +119,7 @@ class Cli:
         """In a process of its own. program: what runs there instead of feedctl."""
         return self._started(Forked, ["feedctl"] if program is None else ["-c", program], words, popen)
 
-    def interpreter(
-        self, *words: object, program: str = "from workers.cli import main; main()", **popen: Any
-    ) -> subprocess.Popen[Any]:
+    def interpreter(self, *words: object, program: str = FEEDCTL, **popen: Any) -> subprocess.Popen[Any]:
         """In an interpreter of its own, which loads feedctl itself: for another environment, or to see it start."""
         return self._started(subprocess.Popen, [sys.executable, "-c", program], words, popen)
 

@@ -6,8 +6,6 @@ import pty
 import re
 import select
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -248,9 +246,7 @@ def test_status_knows_of_actions_that_wait_for_a_worker(cli: Cli, monkeypatch: p
 @pytest.mark.processes
 def test_top_redraws_a_terminal_and_ends_quietly(cli: Cli):
     ours, theirs = pty.openpty()
-    program = "from workers.cli import main; main()"
-    words = [sys.executable, "-c", program, "--home", str(cli.home), "top", "--every", "50ms"]
-    process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=subprocess.PIPE, start_new_session=True)
+    process = cli.interpreter("top", "--every", "50ms", stdin=theirs, stdout=theirs, start_new_session=True)
     os.close(theirs)
     said = bytearray()
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from deploy.drills import compare, history, page, plot
+from deploy.drills import compare, history, plot
 from deploy.drills.compare import FigureSpread, Tolerance
 from deploy.drills.history import HistoryError
 from deploy.drills.report import MEANINGS, DrillRun, DrillSetting, Figures, Report, verdicts
@@ -123,7 +123,7 @@ def test_a_budget_that_is_no_longer_kept_is_worse_within_the_tolerance() -> None
     assert made.broken == ["affected_read_back_s"]
     assert (made.old_passed, made.new_passed) == (1, 0)
     assert made.got_worse
-    assert any(line.startswith("  worse   affected_read_back_s: not every") for line in compare.text(made, page.shown))
+    assert any(line.startswith("  worse   affected_read_back_s: not every") for line in compare.text(made))
 
 
 def test_what_has_no_direction_or_no_value_is_not_judged() -> None:

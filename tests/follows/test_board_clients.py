@@ -7,7 +7,7 @@ import pytest
 
 from bench import board_clients
 from bench.board_clients import Load
-from bench.mysql_follows import dropped, servers
+from bench.mysql_follows import dropped
 
 
 @pytest.mark.stack
@@ -20,7 +20,7 @@ def test_sixteen_clients_and_a_kill_lose_and_repeat_nothing(tmp_path: Path, shar
     try:
         verdict = board_clients.run(load, kills=1)
     finally:
-        dropped(servers(url, shards, board_clients.name_of(shards)))
+        dropped(board_clients.databases(url, shards))
     print(f"{verdict.per_s:,.0f} drops/s, {verdict.refused} refused, {verdict.crowded} crowded")
     assert verdict.faults == []
     assert verdict.reorders > 0

@@ -1,6 +1,5 @@
 """Servers that are small Python programs: a stack of them starts in a moment."""
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -65,7 +64,7 @@ class FakeServer:
 
     def command(self) -> Command:
         program = f"import os, signal, sys, time; {self.script}"
-        return Command((sys.executable, "-c", program, str(self.answer), self.mark), self.mark, dict(os.environ))
+        return Command((sys.executable, "-c", program, str(self.answer), self.mark), self.mark)
 
     def check(self) -> None:
         self.asks()

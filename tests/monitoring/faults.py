@@ -35,7 +35,7 @@ from deploy.local import Stack
 from feedstore.app import config as configuration
 from feedstore.following import layout
 from feedstore.widecolumn.hbase import HBaseCluster
-from tests.cli.command import eventually
+from tests.cli.command import FEEDCTL, eventually
 from tests.clocks.rounds import shifted
 from tests.disks import fill
 from tests.monitoring import prometheus
@@ -53,7 +53,6 @@ CALM_WITHIN_S: Final = 360.0
 BEGINS_S: Final = 240.0
 """So long a process may take to begin."""
 USERS, OWNERS = 200, 20
-FEEDCTL: Final = (sys.executable, "-c", "from workers.cli import main; main()")
 STAGES: Final = {
     "relay": ("relay",),
     "expand": ("expand",),
@@ -81,7 +80,11 @@ class System:
 
     def feedctl(self, *words: str | Path, home: Path | None = None) -> str:
         done = subprocess.run(
-            [*FEEDCTL, "--home", home or self.home, *words], capture_output=True, text=True, check=False, timeout=600
+            [sys.executable, "-c", FEEDCTL, "--home", home or self.home, *words],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=600,
         )
         if done.returncode:
             raise SystemExit(f"feedctl {' '.join(map(str, words))}: {done.stderr}")
@@ -102,7 +105,7 @@ class System:
     def start(self, name: str, environment: dict[str, str] | None = None) -> None:
         words = STAGES[name]
         process = subprocess.Popen(
-            [*FEEDCTL, "--home", self.home, "--log-level", "warning", *words],
+            [sys.executable, "-c", FEEDCTL, "--home", self.home, "--log-level", "warning", *words],
             stdout=subprocess.PIPE if name == "serve" else self._log,
             stderr=self._log,
             env={**os.environ, **(environment or {})},
@@ -282,7 +285,9 @@ def full_disk(system: System) -> Iterator[None]:
         text = text.replace('# targets = "targets" ', f'targets = "{targets}" ')
         (home / "feed.toml").write_text(text, encoding="utf-8")
         process = subprocess.Popen(
-            [*FEEDCTL, "--home", home, "serve", "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+            [sys.executable, "-c", FEEDCTL, "--home", home, "serve", "--port", "0"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         assert process.stdout is not None
         process.stdout.readline()

@@ -120,7 +120,7 @@ def broker(stack: Stack, name: str) -> Iterator[Running]:
 
     cluster = _properties(home.data(kafka.NAME) / "meta.properties")["cluster.id"]
     formats = started("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(file))
-    subprocess.run(formats.argv, env=formats.env, check=True, capture_output=True, timeout=_READY_S)
+    subprocess.run(formats.argv, check=True, capture_output=True, timeout=_READY_S)
     agent = java.watched(jars.folder(jars.AGENT), conf, f"{LOOPBACK}:{metrics}")
     with _running(home, name, started("kafka.Kafka", str(file), flags=(agent,))) as process:
         said = home.log(name)

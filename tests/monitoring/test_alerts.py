@@ -84,7 +84,7 @@ def test_the_rules_fire_and_are_silent_as_their_cases_say(tmp_path: Path) -> Non
 
 @pytest.mark.promtool
 def test_prometheus_takes_the_configuration_that_stacks_give_it(tmp_path: Path) -> None:
-    text = monitoring.prometheus_yml(str(monitoring.RULES), [f"{tmp_path}/*.json"])
+    text = monitoring.prometheus_yml([f"{tmp_path}/*.json"])
     assert json.loads(text)["scrape_configs"]
     path = tmp_path / "prometheus.yml"
     path.write_text(text, encoding="utf-8")

@@ -58,7 +58,7 @@ def test_all_of_them_are_scraped_and_change(stack: Stack, tmp_path: Path) -> Non
             for pin in range(1, PINS + 1)
         ]
         regions = [Regions(cluster.url, layout.FEEDS) for cluster in homes.config_of(cli).clusters]
-        with homes.running(list(homes.parts_of(cli).values())), homes.ports_of(cli) as ports:
+        with homes.running(list(homes.parts_of(cli).values())), cli.ports() as ports:
             homes.landed(ports)
             # Before there is anything to count, Prometheus has looked at the counters of the trim.
             eventually(lambda: not missing(stack), f"all are scraped, but {missing(stack)}")

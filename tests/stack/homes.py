@@ -5,9 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -17,8 +16,8 @@ from feedstore.app.config import Config
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
-from tests.cli.command import Cli
-from workers.app import wiring
+from tests.cli import command
+from tests.cli.command import FEEDCTL, Cli
 from workers.following import landed as of_home
 from workers.following.ports import Ports
 from workers.queue.port import QueueUnavailableError
@@ -26,21 +25,19 @@ from workers.queue.port import QueueUnavailableError
 DEADLINE_S = 180.0
 NOT_NOW = (FollowStoreUnavailableError, QueueUnavailableError, UnavailableError)
 CLUSTERS = ("a", "b")
-FEEDCTL = "from workers.cli import main; main()"
 
-_ASK_S = 0.05
 _SHOWN_LINES = 25
 
 
 def eventually(holds: Callable[[], Any], what: str) -> Any:
     """What `holds` returns, once that is true. What is unavailable is asked again."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
+
+    def found() -> Any:
         with suppress(*NOT_NOW):
-            if found := holds():
-                return found
-        assert time.monotonic() < deadline, f"timed out waiting for: {what}"
-        time.sleep(_ASK_S)
+            return holds()
+        return None
+
+    return command.eventually(found, what, DEADLINE_S)
 
 
 def config_of(cli: Cli) -> Config:
@@ -195,9 +192,3 @@ def telling(stack: Stack, parts: Sequence[Part] = ()) -> Iterator[None]:
         for name, log in [*((part.name, part.log) for part in parts), *((name, stack.log(name)) for name in NAMES)]:
             print(f"--- {name}: the end of {log}\n{logs.tail(log, _SHOWN_LINES)}")
         raise
-
-
-@contextmanager
-def ports_of(cli: Cli) -> Iterator[Ports]:
-    with closing(wiring.open_ports(config_of(cli), "read")) as ports:
-        yield ports

@@ -58,7 +58,7 @@ def is_at_work(ports: Ports, group: str) -> bool:
 def test_rule_11_a_broker_killed_under_load_costs_nothing(
     stack: Stack, tmp_path_factory: pytest.TempPathFactory, busy: str
 ) -> None:
-    with own_home(stack, tmp_path_factory.mktemp("load") / "home") as cli, homes.ports_of(cli) as ports:
+    with own_home(stack, tmp_path_factory.mktemp("load") / "home") as cli, cli.ports() as ports:
         parts = homes.parts_of(cli)
         every = list(parts.values())
         late = parts[{EXPANDER: "expander"}.get(busy, busy)]

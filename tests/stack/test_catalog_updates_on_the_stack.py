@@ -60,7 +60,7 @@ def deltas(cli: Cli) -> list[dict[str, int]]:
 
 
 def now_ms(cli: Cli) -> int:
-    with homes.ports_of(cli) as ports:
+    with cli.ports() as ports:
         return ports.clock()
 
 
@@ -98,7 +98,7 @@ def test_updates_replace_what_a_web_process_holds_and_reach_both_clusters(world:
 
 def test_a_bad_message_is_buried_and_holds_up_nothing(world: World) -> None:
     now = now_ms(world.cli)
-    with homes.ports_of(world.cli) as ports:
+    with world.cli.ports() as ports:
         ports.queue.publish(UPDATES, [b"nonsense"])
         ports.queue.publish(UPDATES, [encode_update(Posted("gone", [Change(b"c", now, b"other")]))])
     world.cli("catalog", "update", "ads", "-", stdin=json.dumps({"key": "c", "time_ms": now, "record": 3}))

@@ -115,7 +115,7 @@ def steady(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     with own_home(stack, directory / "home") as cli:
         parts = homes.parts_of(cli)
         recorder = Recorder(homes.config_of(cli), traces.made_up(), directory / "acks")
-        with homes.ports_of(cli) as ports, homes.running(list(parts.values())), recorder:
+        with cli.ports() as ports, homes.running(list(parts.values())), recorder:
             with homes.telling(stack, list(parts.values())):
                 homes.landed(ports)
                 began_s = time.monotonic()

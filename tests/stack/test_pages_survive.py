@@ -279,7 +279,7 @@ def world(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Wo
         world = World(stack, cli, config, parts, served, service)
         with homes.telling(stack, list(parts.values())):
             fill(world)
-            with homes.ports_of(cli) as ports:
+            with cli.ports() as ports:
                 homes.landed(ports)
         yield world
 

@@ -42,7 +42,7 @@ def test_rule_1_every_task_twice_and_in_any_order_gives_the_same_bytes(
     seed = 4
     with own_home(stack, path) as cli, homes.telling(stack):
         homes.replay(cli, trace)
-        with homes.ports_of(cli) as ports:
+        with cli.ports() as ports:
             rows = ports.follows.unrelayed(len(trace) + 1)
             assert sum(row.number for row in rows) == len(trace)
             tasks = [encode_action(Task(action)) for action in actions_in(rows)] * 2

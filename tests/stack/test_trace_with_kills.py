@@ -102,7 +102,7 @@ def pipeline(stack: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     with own_home(stack, directory / "home") as cli:
         parts = homes.parts_of(cli)
         recorder = Recorder(homes.config_of(cli), trace, directory / "acks")
-        with homes.ports_of(cli) as ports, homes.running(list(parts.values())), recorder:
+        with cli.ports() as ports, homes.running(list(parts.values())), recorder:
             with homes.telling(stack, list(parts.values())):
                 homes.landed(ports)
             yield Pipeline(stack, cli, ports, parts, recorder, min(SHARE_MAX, len(trace) // DRILLS))
