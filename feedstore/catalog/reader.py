@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from feedstore.catalog.cache import HEARD, Cache, CacheAnswer, CacheEntry, RolledBack, known_ms_of, version_at, version_of
+from feedstore.catalog.cache import HEARD, Cache, CacheAnswer, CacheEntry, RolledBack, known_ms_of, version_at
 from feedstore.catalog.counts import CatalogCounting, CatalogCounts
 from feedstore.catalog.flights import Boarded, Flight, Flights, Landed
 from feedstore.catalog.heard import Heard
@@ -30,6 +30,7 @@ from feedstore.catalog.port import (
     TooFarBehindError,
     Update,
 )
+from feedstore.catalog.rule import stamp
 from feedstore.clocks import behind_ms
 from feedstore.errors import NotNowError
 from feedstore.replicas.attempts import Attempt, Reads
@@ -186,7 +187,7 @@ class Catalog(Generic[T]):
         """Takes an update: replaces the entry of its key, if the update is newer. Updates may repeat and come in any
         order.
         """
-        version = version_of(update)
+        version = stamp(update)
         with self._lock:
             self._heard.add(update)
             self._flights.hear(update)
@@ -220,7 +221,7 @@ class Catalog(Generic[T]):
         with self._lock:
             self._heard.forget(after_ms)
             held = self._cache.entry(update.key)
-            version = version_of(update)
+            version = stamp(update)
             if held is not None and (held.version > version or (held.version == version and _lacks(held, update))):
                 # The entry may be newer than the update, or may lack it: it is complete only up to just before the
                 # update.
@@ -331,8 +332,8 @@ class Catalog(Generic[T]):
         """Raises CatalogUnavailableError if the newest record cannot be read; then the entry of the cache stays."""
         rollbacks = self._rolled_back.number  # none was noticed since the flight began, or it would not have the key
         for update in (flight.heard.get(key), self._heard.newest(key)):
-            if update is not None and version_of(update) > version:
-                version, fetched, rollbacks = version_of(update), update.record, HEARD
+            if update is not None and stamp(update) > version:
+                version, fetched, rollbacks = stamp(update), update.record, HEARD
         held = self._cache.entry(key)
         # An entry that a rollback has ended does not count: its version may be from a wrong batch.
         if held is not None and held.version > version and held.rollbacks >= self._rolled_back.number:

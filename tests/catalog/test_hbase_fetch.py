@@ -11,8 +11,9 @@ import pytest
 
 from feedstore.catalog.hbase.reader import Reading
 from feedstore.catalog.hbase.state import Made, StoredState
-from feedstore.catalog.hbase.tables import About, CatalogStorage, Held
+from feedstore.catalog.hbase.tables import About, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Fetched
+from feedstore.catalog.rule import Held
 
 A = b"a"
 OLD, NEW = Made("10-" + "0" * 16, "old", 1, ""), Made("20-" + "0" * 16, "new", 1, "")

@@ -8,7 +8,7 @@ from typing import Final
 
 from feedstore.catalog import checks, rule
 from feedstore.catalog.hbase.state import Made
-from feedstore.catalog.hbase.tables import NOTHING, About, CatalogStorage, Held
+from feedstore.catalog.hbase.tables import NOTHING, About, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Generation
 from feedstore.widecolumn.hbase import HBaseCluster
 
@@ -135,7 +135,7 @@ def _merged(
     made: Made,
     known_ms: int,
     keys: Sequence[bytes],
-    updates: Sequence[Held | None],
+    updates: Sequence[rule.Held | None],
     records: Sequence[bytes | None],
 ) -> Fetched:
     found: dict[bytes, bytes] = {}

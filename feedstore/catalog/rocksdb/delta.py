@@ -10,13 +10,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from feedstore.catalog import rule
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Update
 from feedstore.catalog.rocksdb.directory import Directory
+from feedstore.catalog.rule import Held
 from feedstore.widecolumn.port import RefusedError, StoreError
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files, Layout
@@ -29,13 +30,6 @@ _UPDATES, _ABOUT = "updates", "about"
 _FLOOR, _KNOWN = b"floor", b"known"
 _FORMAT_KEY, _FORMAT = b"format", b"1"
 _COLLECTED_AT_ONCE = 1_024
-
-
-class Held(NamedTuple):
-    """An update in the delta. record: None if the key was deleted."""
-
-    time_ms: int
-    record: bytes | None
 
 
 class View(Protocol):
@@ -350,8 +344,7 @@ def _stamp(value: bytes) -> int:
 
 
 def _held(value: bytes) -> Held:
-    stamp = _stamp(value)
-    return Held(stamp >> 1, None if stamp & 1 else value[8:])
+    return rule.held(_stamp(value), value[8:])
 
 
 @contextmanager
