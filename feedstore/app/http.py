@@ -13,7 +13,6 @@ from feedstore.app.config import Config
 from feedstore.app.services import Services
 from feedstore.app.wiring import clock_of, in_files, monotonic_s
 from feedstore.boards import endpoints as of_boards
-from feedstore.boards.metrics import metrics as board_metrics
 from feedstore.catalog.settings import PINS
 from feedstore.errors import ConfigError
 from feedstore.following import endpoints as of_feeds
@@ -106,7 +105,6 @@ def open_app(
             state = None
         return [
             *following_metrics(service, state, queues.stopped()),
-            *board_metrics(boards.tally()),
             *catalog_metrics(),
             *counted(),
         ]
