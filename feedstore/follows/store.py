@@ -87,7 +87,6 @@ MAX_KEY = 128
 INDEXED_AT_ONCE: Final = 2_000
 """The most rows of an index that one transaction writes."""
 
-_Result = TypeVar("_Result")
 _Decided = TypeVar("_Decided")
 _Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
 
@@ -657,7 +656,7 @@ class FollowStore:
         """
         _check_page(limit)
         place = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
-        pages = self._all.on_all(lambda shard: shard.all_active_edges_after(place, limit))
+        pages = self._all.on_all(lambda shard: shard.all_edges_after(place, limit, tombstones=False))
         return [_edge(row) for row in _merged(pages, limit)]
 
     def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
@@ -761,7 +760,14 @@ class _Elsewhere:
         if self.fingerprints.get(key, item.fingerprint) != item.fingerprint:
             return recording.key_reused(key)
         answer = self.answers.get(key)
-        return None if answer is None else _decode(recording.decode_answer, answer, f"the answer under {key!r}")
+        if answer is None:
+            return None
+        try:
+            return recording.decode_answer(answer)
+        except (msgspec.MsgspecError, InvalidValueError) as error:
+            raise FollowStoreUnavailableError(
+                f"the answer under {key!r} cannot be read by this program: {error}"
+            ) from error
 
 
 def _decided(
@@ -926,13 +932,6 @@ def _merged(pages: Iterable[Sequence[_Row]], limit: int) -> Sequence[_Row]:
     """The first rows of sorted pages."""
     lists = list(pages)
     return lists[0] if len(lists) == 1 else sorted(itertools.chain.from_iterable(lists))[:limit]
-
-
-def _decode(decode: Callable[[bytes], _Result], body: bytes, what: str) -> _Result:
-    try:
-        return decode(body)
-    except (msgspec.MsgspecError, InvalidValueError) as error:
-        raise FollowStoreUnavailableError(f"{what} cannot be read by this program: {error}") from error
 
 
 def _check_limit(limit: int) -> None:
