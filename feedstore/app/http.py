@@ -18,7 +18,7 @@ from feedstore.errors import ConfigError
 from feedstore.following import endpoints as of_feeds
 from feedstore.following.metrics import metrics as following_metrics
 from feedstore.http import listening
-from feedstore.http.app import App, Bounds, Served
+from feedstore.http.app import App, Served
 from feedstore.http.connections import SPARE_PLACES
 from feedstore.http.cursors import Cursors, load_key
 from feedstore.http.endpoint import Endpoint, Part
@@ -94,7 +94,6 @@ def open_app(
         reads=reads,
         actions=_threads(http.threads, clock, tracer),
     )
-    bounds = Bounds(deadline_s=config.serving.deadline_ms / 1_000)
     service, boards, catalogs = services
     catalog_parts, catalog_problems, catalog_metrics = _of_catalogs(catalogs, posting)
 
@@ -124,7 +123,7 @@ def open_app(
         metrics,
         hours.close,
     )
-    return App(served, access, runners, bounds, clock)
+    return App(served, access, runners, config.serving.deadline_ms / 1_000, clock)
 
 
 def _hours(
