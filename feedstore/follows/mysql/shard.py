@@ -95,10 +95,7 @@ class MySQLShard:
         return self._time(replies[-1].rows[0]), packet.found(replies).standing
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
-        def attempt(connection: MySQLConnection) -> Result:
-            return self._transact(connection, wanted, decide)
-
-        return self._with_connection(attempt)
+        return self._with_connection(lambda connection: self._transact(connection, wanted, decide))
 
     def _transact(self, connection: MySQLConnection, wanted: Wanted, decide: Decide[Result]) -> Result:
         began_s = time.monotonic()
@@ -235,10 +232,7 @@ class MySQLShard:
     ) -> Result:
         del synced  # the server syncs each transaction, or as its administrators have decided
 
-        def attempt(connection: MySQLConnection) -> Result:
-            return self._arrange(connection, board, named, decide)
-
-        return self._with_connection(attempt)
+        return self._with_connection(lambda connection: self._arrange(connection, board, named, decide))
 
     def sync_arranged(self) -> None:
         pass
@@ -436,11 +430,9 @@ class MySQLShard:
 
     def _run(self, statements: Sequence[str]) -> list[Reply]:
         """Independent statements, which may be repeated."""
-
-        def attempt(connection: MySQLConnection) -> list[Reply]:
-            return [reply for packet in _packets(statements) for reply in connection.run(packet)]
-
-        return self._with_connection(attempt)
+        return self._with_connection(
+            lambda connection: [reply for packet in _packets(statements) for reply in connection.run(packet)]
+        )
 
     def _write(self, statements: Iterable[str]) -> None:
         """One transaction, which may be repeated whether it was committed or not."""
