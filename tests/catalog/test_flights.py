@@ -220,7 +220,7 @@ def test_a_failure_that_were_held_is_found(monkeypatch: pytest.MonkeyPatch):
     fail = Catalog._fail
 
     def hold(self: Catalog, flight: Flight, error: Exception) -> None:
-        self._enter(flight, Fetched({}, set(flight.keys), "", 1))
+        self._enter(flight, Fetched({}, "", 1))
         fail(self, flight, error)
 
     monkeypatch.setattr(Catalog, "_fail", hold)

@@ -73,7 +73,7 @@ def reading(tables: Scripted) -> Iterator[Reading]:
 
 
 def test_the_row_is_read_again_after_the_updates(reading: Reading, tables: Scripted):
-    assert reading.fetch([A], None) == Fetched({A: b"update"}, set(), OLD.id, 30)
+    assert reading.fetch([A], None) == Fetched({A: b"update"}, OLD.id, 30)
     assert tables.asked == ["row", "delta", "row"]
     reading.fetch([A], None)
     assert tables.asked == ["row", "delta", "row", "delta", "row"]
@@ -96,7 +96,7 @@ def test_a_collection_of_what_the_generation_needs_is_noticed(reading: Reading, 
         tables.update = None
 
     tables.before["delta 1"] = collect
-    assert reading.fetch([A], None) == Fetched({A: b"new"}, set(), NEW.id, 30)
+    assert reading.fetch([A], None) == Fetched({A: b"new"}, NEW.id, 30)
 
 
 def test_a_gap_is_no_reason_to_read_again(reading: Reading, tables: Scripted):

@@ -139,11 +139,8 @@ def _merged(
     records: Sequence[bytes | None],
 ) -> Fetched:
     found: dict[bytes, bytes] = {}
-    absent: set[bytes] = set()
     for key, held, of_generation in zip(keys, updates, records, strict=True):
         record = held.record if held is not None and rule.wins(held.time_ms, made.as_of_ms) else of_generation
-        if record is None:
-            absent.add(key)
-        else:
+        if record is not None:
             found[key] = record
-    return Fetched(found, absent, made.id, known_ms)
+    return Fetched(found, made.id, known_ms)
