@@ -7,19 +7,20 @@ the process goes by the anchor, and says so; what is stamped, dated and expired 
 """
 
 import contextlib
-import fcntl
 import os
 import platform
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 import structlog
+
+from feedstore import durable
 
 _log = structlog.get_logger()
 
@@ -268,7 +269,7 @@ class HomeClock:
 
     def set(self) -> Anchor:
         """Makes the home go by the clock of this process from now on. Raises OSError."""
-        with self._mutex, self._locked():
+        with self._mutex, durable.changing(self._path):
             moment = self._look()
             anchor = self._write(self._begun(moment))
             self._noted_up_ms = None
@@ -313,7 +314,7 @@ class HomeClock:
     def _begin(self, moment: Moment) -> None:
         if not may_anchor(moment, self._stamped_ms(), self._bound_ms):
             return
-        with self._locked():
+        with durable.changing(self._path):
             self._read()  # another process may have been first
             if offset_ms(self._anchor, moment) is None:
                 self._write(self._begun(moment))
@@ -328,34 +329,20 @@ class HomeClock:
             _log.error("clock.off", offset_ms=offset)
         self._noted_up_ms = moment.up_ms
         process = Process(os.getpid(), platform.node(), program(), offset, moment.up_ms, _started(os.getpid()))
-        with contextlib.suppress(OSError), self._locked():  # it is logged in any case
+        with contextlib.suppress(OSError), durable.changing(self._path):  # it is logged in any case
             self._read()
             if self._anchor is not None:
                 self._write(noted(self._anchor, process))
 
     def _withdraw(self) -> None:
         """Removes the note of this process: its clock is right again, and there is nothing to set."""
-        with contextlib.suppress(OSError), self._locked():  # else the next comparison does it
+        with contextlib.suppress(OSError), durable.changing(self._path):  # else the next comparison does it
             self._read()
             if self._anchor is not None:
                 self._write(without(self._anchor, os.getpid(), platform.node()))
             self._noted_up_ms = None
 
     def _write(self, anchor: Anchor) -> Anchor:
-        new = self._path.with_name(self._path.name + ".new")
-        with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123 - its rights
-            file.write(msgspec.json.encode(anchor) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self._path)
+        durable.replace(self._path, msgspec.json.encode(anchor).decode() + "\n")
         self._anchor, self._version = anchor, None
         return anchor
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        lock = os.open(self._path.with_name(self._path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(lock)

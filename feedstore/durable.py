@@ -1,6 +1,9 @@
-"""Files that survive a crash whole."""
+"""Files that survive a crash whole, and that one process at a time changes."""
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -19,6 +22,19 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
         os.fsync(file)
     new.replace(path)
     sync_directory(path.parent)
+
+
+@contextmanager
+def changing(path: Path) -> Iterator[None]:
+    """A block that one process at a time is in, for a change of a file that depends on its text. It holds a lock file
+    next to the file. Raises OSError.
+    """
+    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
 
 
 def sync_file(path: Path) -> None:

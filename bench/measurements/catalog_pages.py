@@ -259,7 +259,7 @@ def _missing(windows: Sequence[Sequence[Step]], behind_ms: int | None) -> float:
             continue
         keys = [key for key in step.keys if key in records]
         asked += len(keys)
-        lacking += len(store.fetch(keys).absent)
+        lacking += len(keys) - len(store.fetch(keys).records)
     return lacking / max(1, asked)
 
 

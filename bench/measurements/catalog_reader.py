@@ -193,7 +193,7 @@ class EveryKey:
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # in time
         if self._takes_s:
             time.sleep(self._takes_s)
-        return Fetched(dict.fromkeys(keys, self._record), set(), "1-a", self._now_ms() - BEHIND_MS)
+        return Fetched(dict.fromkeys(keys, self._record), "1-a", self._now_ms() - BEHIND_MS)
 
     def generations(self) -> list[Generation]:
         return []

@@ -13,13 +13,12 @@ from feedstore.app.config import Config
 from feedstore.app.services import Services
 from feedstore.app.wiring import clock_of, in_files, monotonic_s
 from feedstore.boards import endpoints as of_boards
-from feedstore.boards.metrics import metrics as board_metrics
 from feedstore.catalog.settings import PINS
 from feedstore.errors import ConfigError
 from feedstore.following import endpoints as of_feeds
 from feedstore.following.metrics import metrics as following_metrics
 from feedstore.http import listening
-from feedstore.http.app import App, Bounds, Served
+from feedstore.http.app import App, Served
 from feedstore.http.connections import SPARE_PLACES
 from feedstore.http.cursors import Cursors, load_key
 from feedstore.http.endpoint import Endpoint, Part
@@ -95,7 +94,6 @@ def open_app(
         reads=reads,
         actions=_threads(http.threads, clock, tracer),
     )
-    bounds = Bounds(deadline_s=config.serving.deadline_ms / 1_000)
     service, boards, catalogs = services
     catalog_parts, catalog_problems, catalog_metrics = _of_catalogs(catalogs, posting)
 
@@ -106,7 +104,6 @@ def open_app(
             state = None
         return [
             *following_metrics(service, state, queues.stopped()),
-            *board_metrics(boards.tally()),
             *catalog_metrics(),
             *counted(),
         ]
@@ -126,7 +123,7 @@ def open_app(
         metrics,
         hours.close,
     )
-    return App(served, access, runners, bounds, clock)
+    return App(served, access, runners, config.serving.deadline_ms / 1_000, clock)
 
 
 def _hours(

@@ -50,9 +50,9 @@ def open_boards(config: Config, clock: Callable[[], int] | None = None) -> Itera
         yield boards_on(follows)
 
 
-def boards_on(follows: FollowStore) -> BoardService:
+def boards_on(follows: FollowStore, meter: Meter = UNCOUNTED) -> BoardService:
     """The service of boards, on a follow store that the caller has opened and closes afterwards."""
-    return BoardService(Boards(follows), monotonic_s)
+    return BoardService(Boards(follows), monotonic_s, meter)
 
 
 class Services(NamedTuple):
@@ -66,7 +66,7 @@ class Services(NamedTuple):
 @contextmanager
 def open_services(config: Config, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> Iterator[Services]:
     """All services, on one follow store. While all its servers are away, calls that need none of them still work; the
-    rest work once the servers are back. meter: counts its calls. tracer: the caller closes it after the services.
+    rest work once the servers are back. meter: counts their calls. tracer: the caller closes it after the services.
 
     Raises:
         FollowStoreUnavailableError: a database is missing, another one, or not up to date.
@@ -76,7 +76,7 @@ def open_services(config: Config, meter: Meter = UNCOUNTED, tracer: Tracer = UNT
     with (
         closing(open_follows(config, clock, may_be_away=True, meter=meter, tracer=tracer)) as follows,
         reading(config, clock, tracer, meter) as replicas,
-        _services(config, follows, replicas) as services,
+        _services(config, follows, replicas, meter) as services,
     ):
         yield services
 
@@ -88,21 +88,25 @@ def services_on(
     replicas: Iterable[Replica],
     clock: Callable[[], int],
     tracer: Tracer = UNTRACED,
+    meter: Meter = UNCOUNTED,
 ) -> Iterator[Services]:
     """All services, on stores that the caller has opened and closes afterwards. The process that writes clusters in
-    files uses it, as it need not catch up with itself. clock: the time of the home.
-    tracer: of reads.
+    files uses it, as it need not catch up with itself. clock: the time of the home. tracer: of reads. meter: counts
+    calls.
     """
-    with reading_from(config, replicas, clock, tracer) as opened, _services(config, follows, opened) as services:
+    with (
+        reading_from(config, replicas, clock, tracer) as opened,
+        _services(config, follows, opened, meter) as services,
+    ):
         yield services
 
 
 @contextmanager
-def _services(config: Config, follows: FollowStore, replicas: Replicas) -> Iterator[Services]:
+def _services(config: Config, follows: FollowStore, replicas: Replicas, meter: Meter) -> Iterator[Services]:
     with ExitStack() as stack:
         catalogs = stack.enter_context(_catalogs(config))
         feeds = stack.enter_context(_service(config, follows, replicas, lambda: None, catalogs))
-        yield Services(feeds, boards_on(follows), catalogs)
+        yield Services(feeds, boards_on(follows, meter), catalogs)
 
 
 @contextmanager

@@ -1,14 +1,9 @@
 """The metrics of boards."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, get_args
+from typing import Final, get_args
 
 from feedstore.boards.port import Reason
-from feedstore.boards.service import BITS, SECONDS, BoardTally
-from feedstore.metering import Counted, Label, families
-
-if TYPE_CHECKING:  # defining metrics needs no library
-    from prometheus_client.core import Metric
+from feedstore.metering import Counted, Label
 
 _SERVICE: Final = Counted("feedstore/boards/service.py", ("serve",))
 
@@ -21,21 +16,10 @@ REORDERS: Final = _SERVICE.counter(
 REORDER_SECONDS: Final = _SERVICE.histogram(
     "feed_board_reorder_seconds",
     "Duration of reorders in the follow store that moved a pin, or found it at its place",
-    buckets=SECONDS,
+    buckets=(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5),
 )
 ROOM: Final = _SERVICE.histogram(
     "feed_board_room_bits",
     "Room of the smaller new gap after a reorder, in bits. Below 10 a task to make room was asked for",
-    buckets=BITS,
+    buckets=(0, 2, 5, 10, 20, 40, 60, 83),
 )
-
-
-def metrics(tally: BoardTally) -> "Iterator[Metric]":
-    reorders = families.counter(REORDERS)
-    for outcome, count in tally.outcomes.items():
-        reorders.add_metric([outcome], count)
-    yield reorders
-    for definition, values in ((REORDER_SECONDS, tally.seconds), (ROOM, tally.room)):
-        counted = families.histogram(definition)
-        counted.add_metric([], values.cumulated(), values.sum)
-        yield counted

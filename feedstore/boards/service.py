@@ -7,12 +7,10 @@ What may be raised, sorted by what the caller should do:
 - `FollowStoreUnavailableError`: not now. A pin may have been moved or not; repeating the call is harmless.
 """
 
-import threading
-from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from feedstore.boards import cursors
+from feedstore.boards import cursors, metrics
 from feedstore.boards.port import (
     FROM_BOTTOM,
     BoardCrowdedError,
@@ -20,23 +18,16 @@ from feedstore.boards.port import (
     Move,
     Place,
     Placed,
-    Reason,
     ReorderRefusedError,
 )
 from feedstore.boards.sequences import SPACING, Spot
 from feedstore.boards.store import Boards
 from feedstore.domain import InvalidValueError
 from feedstore.follows.port import FollowStoreUnavailableError
-from feedstore.metering.histogram import Histogram
+from feedstore.metering import UNCOUNTED, Meter
 
 RESETS_MAX: Final = 16
 """The most transactions that one call of `reset` makes."""
-
-SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
-BITS: Final = (0, 2, 5, 10, 20, 40, 60, 83)
-"""Bounds of the tally's buckets: of times, and of room."""
-
-Outcome = Literal["moved", "unchanged", "crowded", "unavailable"] | Reason
 
 
 class BoardPins(NamedTuple):
@@ -49,28 +40,19 @@ class BoardPins(NamedTuple):
     above: str | None
 
 
-class BoardTally(NamedTuple):
-    """How the reorders ended since this was opened.
-
-    outcomes: how many reorders had each outcome. seconds: how long the successful ones took, which moved a pin or found
-    it in its place. room: in bits, of the smaller new gap, for those that moved a pin.
-    """
-
-    outcomes: Mapping[Outcome, int]
-    seconds: Histogram
-    room: Histogram
-
-
 class BoardService:
-    """Thread-safe. clock: in s, to measure how long a reorder takes."""
+    """Thread-safe. clock: in s, to measure how long a reorder takes. meter: counts reorders."""
 
-    def __init__(self, boards: Boards, clock: Callable[[], float]) -> None:
+    def __init__(self, boards: Boards, clock: Callable[[], float], meter: Meter = UNCOUNTED) -> None:
         self._boards = boards
         self._clock = clock
-        self._counting = threading.Lock()
-        self._outcomes: Counter[Outcome] = Counter()
-        self._seconds = Histogram(SECONDS)
-        self._room = Histogram(BITS)
+        self._meter = meter
+        # From the beginning: the first of a kind is an increase, too.
+        [outcomes] = metrics.REORDERS.labels
+        for outcome in outcomes.values:
+            meter.add(metrics.REORDERS, 0, outcome)
+        for histogram in (metrics.REORDER_SECONDS, metrics.ROOM):
+            meter.observe(histogram, [])
 
     def reorder_board_pin(
         self,
@@ -92,19 +74,18 @@ class BoardService:
         try:
             placed = self._boards.reorder(move)
         except ReorderRefusedError as error:
-            self._count(error.reason)
+            self._meter.add(metrics.REORDERS, 1, error.reason)
             raise
         except BoardCrowdedError:
-            self._count("crowded")
+            self._meter.add(metrics.REORDERS, 1, "crowded")
             raise
         except FollowStoreUnavailableError:
-            self._count("unavailable")
+            self._meter.add(metrics.REORDERS, 1, "unavailable")
             raise
-        with self._counting:
-            self._outcomes["moved" if placed.changed else "unchanged"] += 1
-            self._seconds.add(self._clock() - began_s)
-            if placed.changed:
-                self._room.add(placed.room)
+        self._meter.add(metrics.REORDERS, 1, "moved" if placed.changed else "unchanged")
+        self._meter.observe(metrics.REORDER_SECONDS, [self._clock() - began_s])
+        if placed.changed:
+            self._meter.observe(metrics.ROOM, [placed.room])
         return placed
 
     def page(
@@ -132,15 +113,6 @@ class BoardService:
         Raises InvalidValueError, FollowStoreUnavailableError.
         """
         return any(self._boards.reset(board) for _ in range(RESETS_MAX))
-
-    def tally(self) -> BoardTally:
-        """A copy of the current tally."""
-        with self._counting:
-            return BoardTally(dict(self._outcomes), self._seconds.copy(), self._room.copy())
-
-    def _count(self, outcome: Outcome) -> None:
-        with self._counting:
-            self._outcomes[outcome] += 1
 
 
 def _place(start: int | Literal["top", "bottom"]) -> Place | None:

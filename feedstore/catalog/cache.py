@@ -3,7 +3,7 @@
 An entry is a plain tuple of numbers and of the object that the form makes of a record, which the garbage collector does
 not walk. The collector untracks such a tuple the first time that it sees it, so its work does not grow with the cache.
 It does not walk the lru-dict that keeps the entries either (decision 0040). The *version* of an answer says how new it
-is: twice a time of the source's clock, plus one for what comes last at that time, as the delta orders its updates:
+is: twice a time of the source's clock, plus one for what comes last at that time, as `rule.stamp` orders updates:
 
     an update at T: 2T            a deletion at T: 2T + 1            what a store knew up to K: 2K + 1
 
@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from lru import LRU
 
 from feedstore.catalog.forms import Form
-from feedstore.catalog.port import Update
 
 JITTER: Final = 0.10
 """A random share of `ttl` up to this is taken off, so that records that were loaded together do not expire together."""
@@ -33,11 +32,6 @@ T = TypeVar("T")
 
 _Held = tuple[int, int, int, int, T | None]
 """The fields of a CacheEntry as a plain tuple: the garbage collector never untracks a named tuple."""
-
-
-def version_of(update: Update) -> int:
-    """The version of an update's answer. At equal times the deletion is the newer one."""
-    return 2 * update.time_ms + (update.record is None)
 
 
 def version_at(known_ms: int) -> int:

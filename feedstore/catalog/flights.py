@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from feedstore.catalog.cache import version_of
 from feedstore.catalog.port import CatalogUnavailableError, Update
+from feedstore.catalog.rule import stamp
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ class Flights(Generic[T]):
         if flight is None:
             return
         before = flight.heard.get(update.key)
-        if before is None or version_of(before) < version_of(update):
+        if before is None or stamp(before) < stamp(update):
             flight.heard[update.key] = update
 
     def forget(self) -> None:

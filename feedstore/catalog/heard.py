@@ -7,8 +7,9 @@ ago, when its key was not held. The update is remembered here, and wins.
 from collections import deque
 from typing import Final
 
-from feedstore.catalog.cache import StreamState, known_ms_of, version_of
+from feedstore.catalog.cache import StreamState, known_ms_of
 from feedstore.catalog.port import Update
+from feedstore.catalog.rule import stamp
 
 UPDATES_MAX: Final = 16_384
 """The most updates that are remembered: 16 s of a thousand a second."""
@@ -58,7 +59,7 @@ class Heard:
 
     def add(self, update: Update) -> None:
         before = self._newest.get(update.key)
-        if before is not None and version_of(before) >= version_of(update):
+        if before is not None and stamp(before) >= stamp(update):
             return
         self._newest[update.key] = update
         self._latest.append(update)

@@ -60,7 +60,7 @@ class CatalogPins:
         there: dict[bytes, Pin | None] = {}
         if self._source is not None:
             asked = list(dict.fromkeys(lacking))[:SOURCE_MAX]
-            self._catalog.count_source(len(asked))
+            self._catalog.counting.source(len(asked))
             there = dict(zip(asked, self._source.look_up(asked, deadline_s), strict=False))
         found: list[Pin | None] = []
         for pin in pins:

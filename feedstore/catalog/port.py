@@ -85,13 +85,11 @@ class Update(NamedTuple):
 class Fetched(NamedTuple):
     """The answer of one generation and the delta about some keys.
 
-    records: by key; absent: the keys without a record. generation: its id. known_ms: by the source's clock; the answer
-    has every change up to this time, and perhaps later ones. cluster: the one that answered; empty if it is the only
-    one.
+    records: by key, of those keys that have one. generation: its id. known_ms: by the source's clock; the answer has
+    every change up to this time, and perhaps later ones. cluster: the one that answered; empty if it is the only one.
     """
 
     records: dict[bytes, bytes]
-    absent: set[bytes]
     generation: str
     known_ms: int
     cluster: str = ""

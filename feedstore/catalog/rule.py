@@ -1,12 +1,16 @@
 """The rule of catalogs as pure functions; every adapter decides by these."""
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from feedstore.catalog.port import Delta, Update
 
 TRAIL_MAX: Final = 100
 """The most generations of a trail: as many as a collection can be told to keep."""
+
+
+DEAD_LOAD_MS: Final = 86_400_000
+"""A load that has taken longer than this has died: a collection removes its remains."""
 
 
 def wins(time_ms: int, as_of_ms: int) -> bool:
@@ -19,6 +23,18 @@ def wins(time_ms: int, as_of_ms: int) -> bool:
 def stamp(update: Update) -> int:
     """The order of an update among those of its key: by the source's time; at equal times the deletion is later."""
     return 2 * update.time_ms + (update.record is None)
+
+
+class Held(NamedTuple):
+    """An update in the delta. record: None if the key was deleted."""
+
+    time_ms: int
+    record: bytes | None
+
+
+def held(stamp: int, record: bytes) -> Held:
+    """The update that a delta holds under a stamp."""
+    return Held(stamp >> 1, None if stamp & 1 else record)
 
 
 def replaces(new_stamp: int, old_stamp: int | None) -> bool:

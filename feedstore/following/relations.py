@@ -1,7 +1,6 @@
 """Who follows what: pages of edges and of followers, and the cursors between them."""
 
 import struct
-from collections.abc import Sequence
 
 import msgspec
 
@@ -34,35 +33,24 @@ class FollowersPage(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-class Relations:
-    """Reads of the follow store. Thread-safe."""
+def following(follows: FollowStore, user: int, limit: int, cursor: str | None) -> FollowingPage:
+    check_id("user", user)
+    _check_limit(limit)
+    owner = _OWNER(b"f", user)
+    after = None if cursor is None else _followee(unsealed(owner, cursor, _PLACE.size))
+    # One more edge than wanted shows whether there is a next page.
+    found = follows.following_after(user, after, limit + 1)
+    edges, more = found[:limit], len(found) > limit
+    return FollowingPage(edges, sealed(owner, _place(edges[-1].followee)) if more else None)
 
-    def __init__(self, follows: FollowStore) -> None:
-        self._follows = follows
 
-    def followed(self, follower: int, among: Sequence[Followee]) -> dict[Followee, Edge]:
-        check_id("follower", follower)
-        edges = self._follows.edges([(follower, followee) for followee in among])
-        return {followee: edge for (_, followee), edge in edges.items() if edge.active}
-
-    def following(self, user: int, limit: int, cursor: str | None) -> FollowingPage:
-        check_id("user", user)
-        _check_limit(limit)
-        owner = _OWNER(b"f", user)
-        after = None if cursor is None else _followee(unsealed(owner, cursor, _PLACE.size))
-        # One more edge than wanted shows whether there is a next page.
-        found = self._follows.following_after(user, after, limit + 1)
-        edges, more = found[:limit], len(found) > limit
-        return FollowingPage(edges, sealed(owner, _place(edges[-1].followee)) if more else None)
-
-    def followers(self, followee: Followee, limit: int, cursor: str | None) -> FollowersPage:
-        _check_limit(limit)
-        owner = _place(followee)
-        after = None if cursor is None else int.from_bytes(unsealed(owner, cursor, 8), "big")
-        place = None if after is None else (followee, after)
-        found = self._follows.followers([followee], place, limit + 1, tombstones=False)
-        followers, more = found[:limit], len(found) > limit
-        return FollowersPage(followers, sealed(owner, followers[-1].follower.to_bytes(8, "big")) if more else None)
+def followers(follows: FollowStore, followee: Followee, limit: int, cursor: str | None) -> FollowersPage:
+    _check_limit(limit)
+    owner = _place(followee)
+    place = None if cursor is None else (followee, int.from_bytes(unsealed(owner, cursor, 8), "big"))
+    found = follows.followers([followee], place, limit + 1, tombstones=False)
+    page, more = found[:limit], len(found) > limit
+    return FollowersPage(page, sealed(owner, page[-1].follower.to_bytes(8, "big")) if more else None)
 
 
 def _check_limit(limit: int) -> None:

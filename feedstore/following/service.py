@@ -37,11 +37,11 @@ from feedstore.domain import (
     refuse_reserved,
 )
 from feedstore.errors import NotNowError
-from feedstore.following import FEEDS, Cursor, Page, encode_cursor, row_key
+from feedstore.following import FEEDS, Cursor, Page, encode_cursor, relations, row_key
 from feedstore.following.pages import FeedPages, FeedSize
 from feedstore.following.presence import Presence, presence
 from feedstore.following.refills import Refills
-from feedstore.following.relations import FollowersPage, FollowingPage, Relations
+from feedstore.following.relations import FollowersPage, FollowingPage
 from feedstore.follows.pin_source import PinSource
 from feedstore.follows.port import ActionRefusedError, Request
 from feedstore.follows.store import FollowStore
@@ -114,7 +114,6 @@ class FeedService:
         self._pages = FeedPages(replicas, cap)
         self._follows = follows
         self._pins = pins
-        self._relations = Relations(follows)
         self._refills = Refills(follows, refill_again_ms, clock)
         self._cap = cap
         self._within_s = within_s
@@ -248,19 +247,21 @@ class FeedService:
 
     def followed(self, follower: int, among: Sequence[Followee]) -> dict[Followee, Edge]:
         """Which of some followees a user follows now, with their edges; one query. As fresh as `follows`."""
-        return self._relations.followed(follower, among)
+        check_id("follower", follower)
+        edges = self._follows.edges([(follower, followee) for followee in among])
+        return {followee: edge for (_, followee), edge in edges.items() if edge.active}
 
     def following(self, user: int, limit: int = 100, cursor: str | None = None) -> FollowingPage:
         """A page of up to `limit` (1..MAX_RELATIONS) of what a user follows now: boards, then users, each by ascending
         id.
         """
-        return self._relations.following(user, limit, cursor)
+        return relations.following(self._follows, user, limit, cursor)
 
     def followers(self, followee: Followee, limit: int = 100, cursor: str | None = None) -> FollowersPage:
         """A page of up to `limit` (1..MAX_RELATIONS) of who follows a user or a board, by ascending id. They come from
         an index that the expander writes, so a follow of a moment ago may be missing.
         """
-        return self._relations.followers(followee, limit, cursor)
+        return relations.followers(self._follows, followee, limit, cursor)
 
     # Operating
     # ----------------------------------------------------------------------------------------------------------------

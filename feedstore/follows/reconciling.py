@@ -13,7 +13,7 @@ from feedstore.follows import copies, recording
 from feedstore.follows.copies import LostRecords
 from feedstore.follows.port import MAX_PAGE, Reconciled
 from feedstore.follows.recording import Claims
-from feedstore.follows.shard import EdgeRow, FollowerRow, PinIndexRow, PinRow, Shard, Standing, Wanted
+from feedstore.follows.shard import EdgeKey, EdgeRow, FollowerRow, PinIndexRow, PinRow, Shard, Standing, Wanted
 from feedstore.follows.watched import Shards
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
@@ -34,7 +34,7 @@ def walk(shards: Shards, *, write: bool) -> Iterator[Reconciled]:
         for lines in _pages(shards, number, lambda shard, after: shard.all_lines_after(after, MAX_PAGE), 4):
             yield _of_lines(shards, number, lines, write=write)
     for number in every:
-        for edges in _pages(shards, number, lambda shard, after: shard.all_edges_after(after[:3], MAX_PAGE), 3):
+        for edges in _pages(shards, number, _edges_after, 3):
             yield _of_edges(shards, edges, write=write)
         for pins in _pages(shards, number, lambda shard, after: shard.pins_after(after[0], MAX_PAGE), 1):
             yield _of_pins(shards, pins, write=write)
@@ -50,20 +50,22 @@ def _pages(
         after = page[-1][:key]
 
 
+def _edges_after(shard: Shard, after: EdgeKey) -> list[EdgeRow]:
+    return shard.all_edges_after(after[:3], MAX_PAGE, tombstones=True)
+
+
 def _of_followers(shards: Shards, rows: Sequence[FollowerRow], *, write: bool) -> Reconciled:
-    keys = shards.by_shard(((follower, kind, followee) for kind, followee, follower, *_ in rows), itemgetter(0))
-    found = shards.on_each(keys, lambda shard, mine: shard.edges(mine))
-    edges = copies.lost_edges(rows, {row[:3]: row for row in chain.from_iterable(found.values())})
+    keys = ((follower, kind, followee) for kind, followee, follower, *_ in rows)
+    found = shards.on_those_of(keys, itemgetter(0), lambda shard, mine: shard.edges(mine))
+    edges = copies.lost_edges(rows, {row[:3]: row for row in chain.from_iterable(found)})
     if write:
         _bring_back(shards, edges=edges)
     return Reconciled(len(rows), edges=len(edges))
 
 
 def _of_lines(shards: Shards, number: int, lines: Sequence[PinIndexRow], *, write: bool) -> Reconciled:
-    found = shards.on_each(
-        shards.by_shard({line[3] for line in lines}, lambda pin: pin), lambda shard, mine: shard.pins(mine)
-    )
-    stored = {row[0]: row for row in chain.from_iterable(found.values())}
+    found = shards.on_those_of({line[3] for line in lines}, lambda pin: pin, lambda shard, mine: shard.pins(mine))
+    stored = {row[0]: row for row in chain.from_iterable(found)}
     pins = copies.lost_pins(lines, stored)
     strayed = copies.strayed(lines, stored, shards.on(number, lambda shard: shard.now_ms()))
     if write:
@@ -74,27 +76,25 @@ def _of_lines(shards: Shards, number: int, lines: Sequence[PinIndexRow], *, writ
 
 
 def _of_edges(shards: Shards, rows: Sequence[EdgeRow], *, write: bool) -> Reconciled:
-    keys = shards.by_shard(((kind, followee, follower) for follower, kind, followee, *_ in rows), itemgetter(1))
-    found = shards.on_each(keys, lambda shard, mine: shard.follower_rows(mine))
-    behind = copies.unindexed_edges(rows, {row[:3]: row for row in chain.from_iterable(found.values())})
+    keys = ((kind, followee, follower) for follower, kind, followee, *_ in rows)
+    found = shards.on_those_of(keys, itemgetter(1), lambda shard, mine: shard.follower_rows(mine))
+    behind = copies.unindexed_edges(rows, {row[:3]: row for row in chain.from_iterable(found)})
     if write:
-        shards.on_each(shards.by_shard(behind, itemgetter(1)), lambda shard, mine: shard.index_followers(mine))
+        shards.on_those_of(behind, itemgetter(1), lambda shard, mine: shard.index_followers(mine))
     return Reconciled(len(rows), index_rows=len(behind))
 
 
 def _of_pins(shards: Shards, rows: Sequence[PinRow], *, write: bool) -> Reconciled:
-    keys = shards.by_shard(copies.line_keys(rows), itemgetter(1))
-    found = shards.on_each(keys, lambda shard, mine: shard.lines(mine))
-    behind = copies.unindexed_pins(rows, {row[:4]: row for row in chain.from_iterable(found.values())})
+    found = shards.on_those_of(copies.line_keys(rows), itemgetter(1), lambda shard, mine: shard.lines(mine))
+    behind = copies.unindexed_pins(rows, {row[:4]: row for row in chain.from_iterable(found)})
     owners = {board: owner for _, owner, board, *_ in rows}
-    claimed = shards.on_each(shards.by_shard(owners, lambda board: board), lambda shard, mine: shard.board_owners(mine))
-    known = dict(chain.from_iterable(each.items() for each in claimed.values()))
+    claimed = shards.on_those_of(owners, lambda board: board, lambda shard, mine: shard.board_owners(mine))
+    known = dict(chain.from_iterable(each.items() for each in claimed))
     free = {board: owner for board, owner in owners.items() if board not in known}
     if write:
-        shards.on_each(shards.by_shard(behind, itemgetter(1)), lambda shard, mine: shard.index_pins(mine))
-        shards.on_each(
-            shards.by_shard(free, lambda board: board),
-            lambda shard, mine: _claim(shard, {board: free[board] for board in mine}),
+        shards.on_those_of(behind, itemgetter(1), lambda shard, mine: shard.index_pins(mine))
+        shards.on_those_of(
+            free, lambda board: board, lambda shard, mine: _claim(shard, {board: free[board] for board in mine})
         )
     disputed = {
         (board, known[board], owner) for _, owner, board, *_ in rows if board in known and known[board] != owner

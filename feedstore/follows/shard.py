@@ -305,16 +305,12 @@ class Shard(Protocol):
         """As `FollowStore.next_arranged_board`, for the boards of this shard."""
         ...
 
-    def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        """The first `limit` active edges past a place, ascending by edge key."""
-        ...
-
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
         """The first `limit` pins past an id, ascending."""
         ...
 
-    def all_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        """The first `limit` edges past a place, tombstones included, ascending by edge key."""
+    def all_edges_after(self, after: EdgeKey, limit: int, *, tombstones: bool) -> list[EdgeRow]:
+        """The first `limit` edges past a place, ascending by edge key. tombstones: whether ended ones are included."""
         ...
 
     def all_followers_after(self, after: FollowerKey, limit: int) -> list[FollowerRow]:

@@ -342,7 +342,6 @@ _BOARDS_OF: Final = (
     "SELECT owner, board FROM boards INDEXED BY boards_owner WHERE owner = ? AND board > ? ORDER BY board LIMIT ?"
 )
 _EDGE: Final = "SELECT follower, kind, followee, ts, active, committed_ms FROM edges"
-_ACTIVE_EDGES: Final = f"{_EDGE} WHERE follower = ? AND active = 1 ORDER BY kind, followee"
 _ACTIVE_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 1 ORDER BY kind, followee LIMIT ?"
 )
@@ -353,11 +352,7 @@ _ENDED_EDGES_AFTER: Final = (
 )
 _ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
 _ALL_EDGES_AFTER: Final = (
-    f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) AND active = 1 ORDER BY follower, kind, followee LIMIT ?"
-)
-
-_EVERY_EDGE_AFTER: Final = (
-    f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) ORDER BY follower, kind, followee LIMIT ?"
+    f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) AND active >= ? ORDER BY follower, kind, followee LIMIT ?"
 )
 _EVERY_FOLLOWER_AFTER: Final = (
     "SELECT kind, followee, follower, ts, active FROM followers WHERE (kind, followee, follower) > (?, ?, ?)"
@@ -553,9 +548,7 @@ class SQLiteShard:
             return list(_select_many(connection, _EDGES, 3, keys))
 
     def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
-        if or_changed_since_ms is None:
-            return self._database.rows(_ACTIVE_EDGES, (follower,))
-        return self._database.rows(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))
+        return self._database.rows(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))  # nothing is later than null
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         rows: list[EdgeRow] = []
@@ -654,14 +647,11 @@ class SQLiteShard:
         [(board,)] = self._database.rows("SELECT min(board) FROM placed_pins WHERE board > ?", (after,))
         return None if board is None else int(board)
 
-    def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        return self._database.rows(_ALL_EDGES_AFTER, (*after, limit))
-
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
         return self._database.rows(_PINS_AFTER, (pin, limit))
 
-    def all_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        return self._database.rows(_EVERY_EDGE_AFTER, (*after, limit))
+    def all_edges_after(self, after: EdgeKey, limit: int, *, tombstones: bool) -> list[EdgeRow]:
+        return self._database.rows(_ALL_EDGES_AFTER, (*after, int(not tombstones), limit))
 
     def all_followers_after(self, after: FollowerKey, limit: int) -> list[FollowerRow]:
         return self._database.rows(_EVERY_FOLLOWER_AFTER, (*after, limit))

@@ -87,7 +87,6 @@ MAX_KEY = 128
 INDEXED_AT_ONCE: Final = 2_000
 """The most rows of an index that one transaction writes."""
 
-_Result = TypeVar("_Result")
 _Decided = TypeVar("_Decided")
 _Row = TypeVar("_Row", FollowerRow, EdgeRow, SavedRow, BoardRow, int)
 
@@ -292,18 +291,16 @@ class FollowStore:
 
             return shard.transact(Wanted(refills=[(user, cluster or "") for user in asked]), decide)
 
-        asked = self._all.on_each(self._all.by_shard(dict.fromkeys(users), lambda user: user), ask)
-        return max((time for time in asked.values() if time is not None), default=None) or self.now()
+        asked = self._all.on_those_of(dict.fromkeys(users), lambda user: user, ask)
+        return max((time for time in asked if time is not None), default=None) or self.now()
 
     def refill_times(self, keys: Sequence[tuple[int, str | None]]) -> dict[tuple[int, str | None], RefillTimes]:
         """The refills of these (user, cluster) pairs. Pairs without a request, or with an expired one, are left out."""
         asked = [(user, cluster or "") for user, cluster in dict.fromkeys(keys)]
-        found = self._all.on_each(
-            self._all.by_shard(asked, itemgetter(0)), lambda shard, mine: shard.refill_times(mine)
-        )
+        found = self._all.on_those_of(asked, itemgetter(0), lambda shard, mine: shard.refill_times(mine))
         return {
             (user, cluster or None): RefillTimes(asked_ms, served_before_ms)
-            for user, cluster, asked_ms, served_before_ms in itertools.chain.from_iterable(found.values())
+            for user, cluster, asked_ms, served_before_ms in itertools.chain.from_iterable(found)
         }
 
     def mark_refills_served(self, served: Mapping[tuple[int, str | None], int]) -> None:
@@ -311,9 +308,8 @@ class FollowStore:
         that read the store after that time. Marking twice is fine; pairs without a request are ignored.
         """
         marks = {(user, cluster or ""): before_ms for (user, cluster), before_ms in served.items()}
-        self._all.on_each(
-            self._all.by_shard(marks, itemgetter(0)),
-            lambda shard, mine: shard.mark_refills_served({key: marks[key] for key in mine}),
+        self._all.on_those_of(
+            marks, itemgetter(0), lambda shard, mine: shard.mark_refills_served({key: marks[key] for key in mine})
         )
 
     # The outbox
@@ -482,10 +478,8 @@ class FollowStore:
             raise InvalidValueError("followers", len(followers), f"at most {MAX_PAGE} followers")
         first = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
         places = [first if each == first[0] else (each, -1, 0) for each in sorted(set(followers)) if each >= first[0]]
-        pages = self._all.on_each(
-            self._all.by_shard(places, itemgetter(0)), lambda shard, mine: shard.active_edges_after(mine, limit)
-        )
-        return [_edge(row) for row in _merged(pages.values(), limit)]
+        pages = self._all.on_those_of(places, itemgetter(0), lambda shard, mine: shard.active_edges_after(mine, limit))
+        return [_edge(row) for row in _merged(pages, limit)]
 
     def unfollowed_after(self, follower: int, since_ms: int, after: Followee | None, limit: int) -> list[Edge]:
         """A page of the ended edges of a follower that committed at or after a time, in the order of their followees,
@@ -504,8 +498,8 @@ class FollowStore:
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 
     def _edge_rows(self, keys: Iterable[EdgeKey]) -> Iterator[EdgeRow]:
-        found = self._all.on_each(self._all.by_shard(keys, itemgetter(0)), lambda shard, mine: shard.edges(mine))
-        return itertools.chain.from_iterable(found.values())
+        found = self._all.on_those_of(keys, itemgetter(0), lambda shard, mine: shard.edges(mine))
+        return itertools.chain.from_iterable(found)
 
     def newest_pins(
         self, followees: Sequence[Followee], limit: int, saved_before_ms: int | None = None
@@ -572,25 +566,22 @@ class FollowStore:
         """The records of pins, deleted ones included, from the pins' own shards: the source of truth. Unknown ids are
         left out.
         """
-        found = self._all.on_each(
-            self._all.by_shard(dict.fromkeys(pin_ids), lambda pin: pin), lambda shard, mine: shard.pins(mine)
-        )
-        return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found.values())}
+        found = self._all.on_those_of(dict.fromkeys(pin_ids), lambda pin: pin, lambda shard, mine: shard.pins(mine))
+        return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found)}
 
     def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
         """When each of these pins was deleted, from the pins' own records. Pins that are not deleted, or unknown, are
         left out.
         """
-        by_shard = self._all.by_shard(dict.fromkeys(pin_ids), lambda pin: pin)
-        found = self._all.on_each(by_shard, lambda shard, mine: shard.deletions(mine))
-        return {pin: deleted_ms for deletions in found.values() for pin, deleted_ms in deletions.items()}
+        pins = dict.fromkeys(pin_ids)
+        found = self._all.on_those_of(pins, lambda pin: pin, lambda shard, mine: shard.deletions(mine))
+        return {pin: deleted_ms for deletions in found for pin, deleted_ms in deletions.items()}
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
         """The owner of each board that has a record."""
-        found = self._all.on_each(
-            self._all.by_shard(dict.fromkeys(boards), lambda board: board), lambda shard, mine: shard.board_owners(mine)
-        )
-        owners = {board: owner for owned in found.values() for board, owner in owned.items()}
+        asked = dict.fromkeys(boards)
+        found = self._all.on_those_of(asked, lambda board: board, lambda shard, mine: shard.board_owners(mine))
+        owners = {board: owner for owned in found for board, owner in owned.items()}
         return {board: owners[board] for board in boards if board in owners}
 
     def boards_of(self, owners: Sequence[int], after: tuple[int, int] | None, limit: int) -> list[tuple[int, int]]:
@@ -657,7 +648,7 @@ class FollowStore:
         """
         _check_page(limit)
         place = (0, -1, 0) if after is None else (after[0], KIND_CODES[after[1].kind], after[1].id)
-        pages = self._all.on_all(lambda shard: shard.all_active_edges_after(place, limit))
+        pages = self._all.on_all(lambda shard: shard.all_edges_after(place, limit, tombstones=False))
         return [_edge(row) for row in _merged(pages, limit)]
 
     def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
@@ -761,7 +752,14 @@ class _Elsewhere:
         if self.fingerprints.get(key, item.fingerprint) != item.fingerprint:
             return recording.key_reused(key)
         answer = self.answers.get(key)
-        return None if answer is None else _decode(recording.decode_answer, answer, f"the answer under {key!r}")
+        if answer is None:
+            return None
+        try:
+            return recording.decode_answer(answer)
+        except (msgspec.MsgspecError, InvalidValueError) as error:
+            raise FollowStoreUnavailableError(
+                f"the answer under {key!r} cannot be read by this program: {error}"
+            ) from error
 
 
 def _decided(
@@ -926,13 +924,6 @@ def _merged(pages: Iterable[Sequence[_Row]], limit: int) -> Sequence[_Row]:
     """The first rows of sorted pages."""
     lists = list(pages)
     return lists[0] if len(lists) == 1 else sorted(itertools.chain.from_iterable(lists))[:limit]
-
-
-def _decode(decode: Callable[[bytes], _Result], body: bytes, what: str) -> _Result:
-    try:
-        return decode(body)
-    except (msgspec.MsgspecError, InvalidValueError) as error:
-        raise FollowStoreUnavailableError(f"{what} cannot be read by this program: {error}") from error
 
 
 def _check_limit(limit: int) -> None:

@@ -250,6 +250,12 @@ class Shards:
         wait(calls.values())
         return {number: called.result() for number, called in calls.items()}
 
+    def on_those_of(
+        self, values: Iterable[_Value], id_of: Callable[[_Value], int], call: Callable[[Shard, list[_Value]], _Result]
+    ) -> list[_Result]:
+        """Calls each shard that has any of the values, with its own. As `on_each`."""
+        return list(self.on_each(self.by_shard(values, id_of), call).values())
+
     def on_all(self, call: Callable[[Shard], _Result]) -> list[_Result]:
         every = dict.fromkeys(range(len(self._watched)))
         return list(self.on_each(every, lambda shard, _: call(shard)).values())

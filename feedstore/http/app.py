@@ -81,13 +81,6 @@ class _Place(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """deadline_s: how long a request may take, counted from its head."""
-
-    deadline_s: float
-
-
-@dataclass(frozen=True)
 class Served:
     """The parts of a server.
 
@@ -110,7 +103,8 @@ class Served:
 class App:
     """An ASGI application.
 
-    access: decides who may do what. clock: the service's own, in s.
+    access: decides who may do what. within_s: how long a request may take, counted from its head. clock: the service's
+    own, in s.
     """
 
     def __init__(
@@ -118,7 +112,7 @@ class App:
         served: Served,
         access: Access,
         runners: Runners,
-        bounds: Bounds,
+        within_s: float,
         clock: Callable[[], float],
     ) -> None:
         self._served = served
@@ -126,7 +120,7 @@ class App:
         self._document: bytes | None = None
         self._access = access
         self._runners = runners
-        self._bounds = bounds
+        self._within_s = within_s
         self._clock = clock
         self._metrics = Metrics()
         self._log = _log.bind()
@@ -245,7 +239,7 @@ class App:
         async def answer(request: Incoming) -> Response:
             headers = request.headers
             self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
-            deadline_s = request.began_s + self._bounds.deadline_s
+            deadline_s = request.began_s + self._within_s
             words, others = _NO_WORDS, request.path
             if endpoint.words:
                 words = {name: request.path[name] for name in endpoint.words}
@@ -287,7 +281,7 @@ class App:
         return _answer(self._document)
 
     def _deadline_s(self) -> float:
-        return self._clock() + self._bounds.deadline_s
+        return self._clock() + self._within_s
 
 
 class _Ready:

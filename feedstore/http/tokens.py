@@ -4,7 +4,6 @@ Servers read the file again when it changes: issuing or revoking a token needs n
 """
 
 import contextlib
-import fcntl
 import hashlib
 import ipaddress
 import os
@@ -261,14 +260,10 @@ def _block(token: IssuedToken) -> str:
 
 @contextlib.contextmanager
 def _changing(path: Path) -> Iterator[None]:
-    """A lock on a file for changes, held by one process at a time. Raises ConfigError if the file cannot be changed."""
+    """`durable.changing`. Raises ConfigError if the file cannot be changed."""
     try:
-        file = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+        with durable.changing(path):
             yield
-        finally:
-            os.close(file)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
 

@@ -34,11 +34,6 @@ class Histogram:
                 self._counts[bisect_left(self._bounds, value)] += each
         self.sum += sum(values) * each
 
-    def copy(self) -> "Histogram":
-        copied = Histogram(self._bounds)
-        copied._counts, copied.sum = self._counts.copy(), self.sum
-        return copied
-
     def counts(self) -> list[int]:
         """How many values are in each bucket alone; the last one is beyond all bounds."""
         return self._counts.copy()

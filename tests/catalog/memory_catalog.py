@@ -43,19 +43,17 @@ class MemoryCatalog:
                 raise NoGenerationError("no generation of this catalog is in use: load one and use it")
             as_of_ms = self._generations[self._current].as_of_ms
             generation = self._records[self._current]
-            records, absent = {}, set()
+            records = {}
             for key in keys:
                 update = self._updates.get(key)
                 if update is not None and rule.wins(update.time_ms, as_of_ms):
                     record = update.record
                 else:
                     record = generation.get(key)
-                if record is None:
-                    absent.add(key)
-                else:
+                if record is not None:
                     records[key] = record
             known_ms = rule.known_ms(as_of_ms, self._delta.known_ms, self._delta.floor_ms)
-            return Fetched(records, absent, self._current, known_ms)
+            return Fetched(records, self._current, known_ms)
 
     def generations(self) -> list[Generation]:
         with self._lock:

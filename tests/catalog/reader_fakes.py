@@ -61,7 +61,7 @@ class FakeReader:
         known_ms = self.known_ms
         self.on_read()
         found = {key: self.records[key] for key in keys if key in self.records}
-        return Fetched(found, set(keys) - found.keys(), self.generation, known_ms)
+        return Fetched(found, self.generation, known_ms)
 
     def update(self, update: Update) -> None:
         if update.record is None:

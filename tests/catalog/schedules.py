@@ -457,7 +457,7 @@ class World:
         for kind in (delta.FollowedDelta, delta.OwnDelta):
             hooks.append((kind, "view", self._between(kind.view)))
         for name in ("known_ms", "updates", "floor_ms"):
-            hooks.append((delta._Files, name, self._between(getattr(delta._Files, name))))
+            hooks.append((delta.View, name, self._between(getattr(delta.View, name))))
         return hooks
 
     def _between(self, real: Callable[..., Any]) -> Callable[..., Any]:

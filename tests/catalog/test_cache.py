@@ -25,11 +25,11 @@ from feedstore.catalog.cache import (
     StreamState,
     known_ms_of,
     version_at,
-    version_of,
 )
 from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.pins import AS_PINS
 from feedstore.catalog.port import Update
+from feedstore.catalog.rule import stamp
 from feedstore.domain import Pin
 
 KEYS = [bytes([number]) * 4 for number in range(8)]
@@ -215,8 +215,8 @@ def test_the_model_finds_a_rollback_that_is_taken_wrong(noticed: RolledBack, mon
 
 def test_versions_order_updates_as_the_rule_does():
     put, gone, later = Update(b"k", 7, b"r"), Update(b"k", 7, None), Update(b"k", 8, b"r")
-    assert version_of(put) < version_of(gone) == version_at(7) < version_of(later)
-    assert [known_ms_of(version_of(each)) for each in (put, gone, later)] == [6, 7, 7]
+    assert stamp(put) < stamp(gone) == version_at(7) < stamp(later)
+    assert [known_ms_of(stamp(each)) for each in (put, gone, later)] == [6, 7, 7]
     assert known_ms_of(version_at(2**62)) == 2**62
 
 

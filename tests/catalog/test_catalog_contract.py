@@ -55,8 +55,8 @@ def test_nothing_is_in_use_before_the_first_use(store: CatalogStore, reader: Cat
 
 def test_a_generation_in_use_is_what_fetches_read(store: CatalogStore, fetch: Fetch):
     name = used(store, 10, a=b"1", b=b"")
-    assert fetch(A, B, C) == Fetched({A: b"1", B: b""}, {C}, name, 10)
-    assert fetch() == Fetched({}, set(), name, 10)
+    assert fetch(A, B, C) == Fetched({A: b"1", B: b""}, name, 10)
+    assert fetch() == Fetched({}, name, 10)
 
 
 def test_the_same_key_may_be_asked_for_twice(store: CatalogStore, fetch: Fetch):
@@ -98,7 +98,7 @@ def test_a_generation_says_how_long_it_took_to_load(place: Place, store: Catalog
 
 def test_an_empty_generation_is_one(store: CatalogStore, fetch: Fetch):
     name = used(store, 10)
-    assert fetch(A) == Fetched({}, {A}, name, 10)
+    assert fetch(A) == Fetched({}, name, 10)
     assert store.generations()[0].records == 0
 
 
@@ -212,7 +212,7 @@ def test_an_update_wins_if_it_is_later_than_the_generation(store: CatalogStore, 
 def test_a_deletion_is_an_update(store: CatalogStore, fetch: Fetch):
     used(store, 10, a=b"1", b=b"1")
     store.update([Update(A, 11, None), Update(B, 10, None)])
-    assert fetch(A, B, C) == Fetched({B: b"1"}, {A, C}, fetch().generation, 10)
+    assert fetch(A, B, C) == Fetched({B: b"1"}, fetch().generation, 10)
 
 
 def test_updates_in_any_order_and_again_say_the_same(store: CatalogStore, fetch: Fetch):
@@ -233,7 +233,7 @@ def test_at_equal_times_the_deletion_wins(store: CatalogStore, fetch: Fetch, del
     updates = [Update(A, 10, None), Update(A, 10, b"x")]
     for update in updates if deleted_first else reversed(updates):
         store.update([update])
-    assert fetch(A).absent == {A}
+    assert fetch(A).records == {}
 
 
 def test_an_update_holds_for_every_generation(store: CatalogStore, fetch: Fetch):
@@ -258,7 +258,7 @@ def test_an_update_that_is_refused_takes_the_others_with_it(store: CatalogStore,
     used(store, 5)
     with pytest.raises(CatalogRefusedError):
         store.update([Update(B, 10, b"x"), update])
-    assert fetch(B).absent == {B}
+    assert fetch(B).records == {}
 
 
 def test_calls_have_bounds(store: CatalogStore, fetch: Fetch):
@@ -303,7 +303,7 @@ def test_a_new_delta_knows_nothing_from_before_it_began(store: CatalogStore, fet
     store.use(loaded(store, 20))
     assert fetch().known_ms == 30
     store.use(old)
-    assert fetch(A) == Fetched({A: b"1"}, set(), old, 10)
+    assert fetch(A) == Fetched({A: b"1"}, old, 10)
     assert reader.delta()[:2] == (20, 30)
 
 
@@ -536,7 +536,7 @@ def test_what_was_done_is_there_after_a_restart(place: Place):
     first.close()
     again = place.store()
     assert (again.fetch([A, B, C]), again.generations(), again.delta()) == before
-    assert before[0] == Fetched({A: b"2"}, {B, C}, name, 30)
+    assert before[0] == Fetched({A: b"2"}, name, 30)
     again.note_known(35, 1, 2)
     assert again.delta().known_ms == 35
     assert again.rollbacks() == 1

@@ -138,7 +138,7 @@ def a_collection_comes_within_a_fetch(scene: Scene) -> str | None:
 def _acted_between(act: Callable[[], None], scene: Scene) -> str | None:
     """Acts after the first read of the delta by the owner's fetch; returns the error of the fetch."""
     once = Once(act)
-    with patched([after(delta._Files, name, once) for name in ("_number", "updates")]):
+    with patched([after(delta.View, name, once) for name in ("_number", "updates")]):
         found = wrong(scene, scene.owner)
     assert once.acted
     return found
@@ -275,9 +275,9 @@ def test_whatever_comes_between_two_steps_the_answer_is_right(scene: Scene, race
 
 
 def updates_before_known(_scene: Scene) -> list[Patch]:
-    files, known_ms = delta._Files, delta._Files.known_ms
+    files, known_ms = delta.View, delta.View.known_ms
 
-    def early(view: delta._Files) -> int:
+    def early(view: delta.View) -> int:
         view.early = view.updates([A])
         return known_ms(view)
 
@@ -289,9 +289,9 @@ def updates_before_known(_scene: Scene) -> list[Patch]:
 
 
 def floor_before_updates(_scene: Scene) -> list[Patch]:
-    files, floor_ms, known_ms = delta._Files, delta._Files.floor_ms, delta._Files.known_ms
+    files, floor_ms, known_ms = delta.View, delta.View.floor_ms, delta.View.known_ms
 
-    def early(view: delta._Files) -> int:
+    def early(view: delta.View) -> int:
         view.early = floor_ms(view)
         return known_ms(view)
 

@@ -5,9 +5,8 @@ import threading
 import pytest
 
 from feedstore.catalog.flights import Boarded, Flight, Flights
-from feedstore.catalog.holdings import Holdings
 from feedstore.catalog.port import CatalogUnavailableError, Fetched
-from feedstore.catalog.reader import Got
+from feedstore.catalog.reader import Catalog, Got
 from feedstore.replicas.attempts import Attempt, InPlace, OnThreads
 from tests.catalog.reader_fakes import LONG_S, ByHand, Clock, FakeReader, catalog_of, threads
 
@@ -218,13 +217,13 @@ def test_without_joining_a_crowd_makes_many_calls(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_failure_that_were_held_is_found(monkeypatch: pytest.MonkeyPatch):
-    fail = Holdings._fail
+    fail = Catalog._fail
 
-    def hold(self: Holdings, flight: Flight, error: Exception) -> None:
-        self._enter(flight, Fetched({}, set(flight.keys), "", 1))
+    def hold(self: Catalog, flight: Flight, error: Exception) -> None:
+        self._enter(flight, Fetched({}, "", 1))
         fail(self, flight, error)
 
-    monkeypatch.setattr(Holdings, "_fail", hold)
+    monkeypatch.setattr(Catalog, "_fail", hold)
     with pytest.raises(AssertionError):
         test_a_failure_is_not_held()
 

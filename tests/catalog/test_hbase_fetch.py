@@ -11,8 +11,9 @@ import pytest
 
 from feedstore.catalog.hbase.reader import Reading
 from feedstore.catalog.hbase.state import Made, StoredState
-from feedstore.catalog.hbase.tables import About, CatalogStorage, Held
+from feedstore.catalog.hbase.tables import About, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Fetched
+from feedstore.catalog.rule import Held
 
 A = b"a"
 OLD, NEW = Made("10-" + "0" * 16, "old", 1, ""), Made("20-" + "0" * 16, "new", 1, "")
@@ -72,7 +73,7 @@ def reading(tables: Scripted) -> Iterator[Reading]:
 
 
 def test_the_row_is_read_again_after_the_updates(reading: Reading, tables: Scripted):
-    assert reading.fetch([A], None) == Fetched({A: b"update"}, set(), OLD.id, 30)
+    assert reading.fetch([A], None) == Fetched({A: b"update"}, OLD.id, 30)
     assert tables.asked == ["row", "delta", "row"]
     reading.fetch([A], None)
     assert tables.asked == ["row", "delta", "row", "delta", "row"]
@@ -95,7 +96,7 @@ def test_a_collection_of_what_the_generation_needs_is_noticed(reading: Reading, 
         tables.update = None
 
     tables.before["delta 1"] = collect
-    assert reading.fetch([A], None) == Fetched({A: b"new"}, set(), NEW.id, 30)
+    assert reading.fetch([A], None) == Fetched({A: b"new"}, NEW.id, 30)
 
 
 def test_a_gap_is_no_reason_to_read_again(reading: Reading, tables: Scripted):

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from feedstore.catalog.hbase import state as states
-from feedstore.catalog.hbase.state import DAY_MS, GONE_MS, Building, Loading, Made, StoredState
+from feedstore.catalog.hbase.state import GONE_MS, Building, Loading, Made, StoredState
 from feedstore.catalog.port import BeingBuiltError, CatalogRefusedError, CatalogUnavailableError
+from feedstore.catalog.rule import DEAD_LOAD_MS
 
 NOW = 1_700_000_000_000
 
@@ -86,9 +87,9 @@ def test_a_load_and_a_collection_see_each_other():
 
 def test_a_load_that_died_holds_down_the_floor_for_a_day():
     begun = states.announced(states.used(loaded(StoredState(), 20), made(20).id), loading(15))
-    kept = states.collected(begun, 1, NOW + DAY_MS)
+    kept = states.collected(begun, 1, NOW + DEAD_LOAD_MS)
     assert (kept.floor_ms, kept.loading) == (15, (loading(15),))
-    collected = after(kept, lambda state: states.collected(state, 1, NOW + DAY_MS + 1))
+    collected = after(kept, lambda state: states.collected(state, 1, NOW + DEAD_LOAD_MS + 1))
     assert (collected.floor_ms, collected.loading) == (20, ())
     assert [each.table for each in collected.gone] == [loading(15).table]
     with pytest.raises(CatalogUnavailableError, match="a day"):

@@ -8,11 +8,10 @@ from itertools import permutations, product
 
 import pytest
 
-from feedstore.catalog import holdings
+from feedstore.catalog import reader
 from feedstore.catalog.cache import StreamState, known_ms_of
 from feedstore.catalog.flights import Flights
 from feedstore.catalog.heard import Heard
-from feedstore.catalog.holdings import Holdings
 from feedstore.catalog.port import Update
 from feedstore.catalog.reader import Catalog, Got
 from tests.catalog.reader_fakes import LIFETIMES, START_MS, ByHand, Clock, FakeReader, catalog_of
@@ -54,7 +53,7 @@ class Race:
         self.reader = FakeReader({KEY: OLD}, known_ms=START_MS)
         self.catalog = catalog_of(self.reader, self.clock, self.clock.now_ms, self.reads)
         if not remembers:
-            self.catalog._holdings._heard = Heard(updates_max=0)
+            self.catalog._heard = Heard(updates_max=0)
         if connected:
             self.catalog.heard_from(START_MS)
         if before == "expired":
@@ -108,14 +107,14 @@ def check(schedule: Sequence[str], update: Update, before: str, *, connected: bo
     was_noted = remembers or before == "expired" or heard > begun
     assert not (is_old and heard < landed and was_noted), f"an update was heard, and the answer is older: {told}"
     # The entry that is held then
-    held = race.catalog._holdings._cache.entry(KEY)
+    held = race.catalog._cache.entry(KEY)
     assert held is not None
     assert held.record == update.record or not was_noted, f"an old record took the place of an update: {told}"
     assert held.record == update.record or known_ms_of(held.version) < update.time_ms, told
     # And once the stream says that it knows of the update's time
     if connected:
         race.catalog.note_known(update.time_ms)
-        held_got = race.catalog._holdings.take([KEY], 0, expired=True)
+        held_got = race.catalog.take([KEY], 0, expired=True)
         assert held_got.records.get(KEY) == update.record or held_got.known_ms < update.time_ms, told
 
 
@@ -290,7 +289,7 @@ class Simulation:
         self.reads = ByHand()
         self.reader = FakeReader()
         self.catalog: Catalog[bytes] = catalog_of(self.reader, self.clock, self.clock.now_ms, self.reads, room=450)
-        self.catalog._holdings._heard = Heard(updates_max=3)
+        self.catalog._heard = Heard(updates_max=3)
         self.history: dict[bytes, list[tuple[int, bytes | None]]] = {key: [(0, None)] for key in KEYS}
         self.log: list[Update] = []
         self.stored = self.streamed = 0
@@ -327,7 +326,7 @@ class Simulation:
             self.streamed += 1
         if self.log and self.rng.random() < 0.2:
             self.catalog.entered(self.rng.choice(self.log[: self.streamed] or self.log[:1]))
-        if self.rng.random() < 0.5 and self.catalog._holdings._heard.following.stream:
+        if self.rng.random() < 0.5 and self.catalog._heard.following.stream:
             self.catalog.note_known(self.known_ms(self.streamed))
 
     def gap(self) -> None:
@@ -412,11 +411,11 @@ def test_updates_that_are_forgotten_at_once_are_found(monkeypatch: pytest.Monkey
 def test_updates_that_only_delete_what_is_held_are_found(monkeypatch: pytest.MonkeyPatch):
     """Invalidation by deletion lets the old record in again."""
 
-    def drop(self: Holdings, update: Update) -> None:
+    def drop(self: Catalog, update: Update) -> None:
         with self._lock:
             self._cache._entries.pop(update.key, None)
 
-    monkeypatch.setattr(Holdings, "entered", drop)
+    monkeypatch.setattr(Catalog, "entered", drop)
     with pytest.raises(AssertionError):
         every_interleaving()
 
@@ -427,7 +426,7 @@ def test_updates_that_only_delete_what_is_held_are_found(monkeypatch: pytest.Mon
         (Heard, "follows", lambda self, version: self.following.stream),
         (Heard, "newest", _never),
         (Heard, "begin", lambda self, after_ms: setattr(self, "following", StreamState(max(1, self.following.stream)))),
-        (holdings, "version_at", lambda known_ms: 2 * known_ms + 2_001),
+        (reader, "version_at", lambda known_ms: 2 * known_ms + 2_001),
     ],
     ids=["followed whatever was missed", "forgotten at once", "a gap that no fetch minds", "known a second later"],
 )

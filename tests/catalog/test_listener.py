@@ -118,9 +118,9 @@ class Bench:
 
     @property
     def is_followed(self) -> bool:
-        held = self.catalog._holdings._cache.entry(KEY)
+        held = self.catalog._cache.entry(KEY)
         assert held is not None
-        return held.stream != 0 and held.stream == self.catalog._holdings._heard.following.stream
+        return held.stream != 0 and held.stream == self.catalog._heard.following.stream
 
 
 class Lent:
@@ -203,7 +203,7 @@ def test_the_time_is_taken_when_the_tail_has_begun(bench: Bench):
 
     listener = new_listener(bench.catalog, lambda: Opening(bench.queue), bench.clock, bench.now_ms)  # type: ignore[arg-type, return-value]
     listener.step()
-    assert bench.catalog._holdings._heard._floor_ms == START_MS + 10_000 + APART_MS
+    assert bench.catalog._heard._floor_ms == START_MS + 10_000 + APART_MS
 
 
 def test_a_tick_speaks_of_what_precedes_it_and_of_nothing_in_the_next_poll(
@@ -342,10 +342,10 @@ def test_with_a_clock_that_is_too_far_behind_nothing_is_followed_until_it_is_set
     bench.follow()
     assert bench.got().behind_ms is None
     bench.pass_ms(MINUTE_MS)
-    assert bench.catalog._holdings._heard.following.known_ms == 0, "ticks show it"
+    assert bench.catalog._heard.following.known_ms == 0, "ticks show it"
     bench.skew_ms = 0
     bench.pass_ms(APART_MS + MINUTE_MS)
-    assert bench.catalog._holdings._heard.following.known_ms == bench.clock.ms - 1
+    assert bench.catalog._heard.following.known_ms == bench.clock.ms - 1
     assert not bench.is_followed
 
 
@@ -578,7 +578,7 @@ class Simulation:
 
     def hear(self) -> None:
         self.listener.step()
-        self.followed += bool(self.catalog._holdings._heard.following.known_ms)
+        self.followed += bool(self.catalog._heard.following.known_ms)
 
     def begin(self) -> None:
         keys = [key_of(pin) for pin in self.rng.sample(PINS, self.rng.randint(1, 3))]

@@ -10,9 +10,8 @@ import pytest
 
 from feedstore.catalog import swaps
 from feedstore.catalog.flights import Flights
-from feedstore.catalog.holdings import Holdings
 from feedstore.catalog.port import CatalogReader, CatalogStore, CatalogUnavailableError, Update
-from feedstore.catalog.reader import Got
+from feedstore.catalog.reader import Catalog, Got
 from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
 from feedstore.catalog.watch import CatalogWatch
 from feedstore.replicas.attempts import InPlace
@@ -374,7 +373,7 @@ REAL_LOOK = CatalogWatch.look
         (CatalogWatch, "look", _count),
         (CatalogWatch, "look", _looks_at_what_is_in_use),
         (Flights, "forget", lambda _: None),
-        (Holdings, "rolled_back", lambda found: found._flights.forget()),
+        (Catalog, "rolled_back", lambda found: found._flights.forget()),
     ],
     ids=["not noticed", "two looks compared", "fetches under way are held", "what is held stays"],
 )

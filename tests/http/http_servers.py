@@ -18,6 +18,7 @@ from feedstore.app import config as configuration
 from feedstore.app import http as http_wiring
 from feedstore.app.services import Services
 from feedstore.boards import Boards
+from feedstore.boards import metrics as of_boards
 from feedstore.boards.service import BoardService
 from feedstore.catalog.posting import Posting
 from feedstore.catalog.service import CatalogService
@@ -28,6 +29,7 @@ from feedstore.http import listening
 from feedstore.http.problems import MEDIA_TYPE
 from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
 from feedstore.http.server import HttpServer
+from feedstore.metering import Counting, definitions_of, exposition
 from tests.cli.command import DEADLINE_S, Cli
 from tests.follows.memory_follows import open_in_memory
 from tests.replicas.fakes import CAP, NOW_MS, Pair
@@ -176,9 +178,19 @@ def in_process(
             )
         )
         queues = FakeQueues()
-        boards = BoardService(Boards(follows), pair.clock)
+        meter = Counting(pair.clock)
+        boards = BoardService(Boards(follows), pair.clock, meter)
         services = Services(service, boards, catalogs)
-        app = http_wiring.open_app(config, {}, services, queues, owns_clusters=False, clock=pair.clock, posting=posting)
+        app = http_wiring.open_app(
+            config,
+            {},
+            services,
+            queues,
+            owns_clusters=False,
+            clock=pair.clock,
+            posting=posting,
+            counted=lambda: [*exposition.metrics(meter.counts(), definitions_of(of_boards))],
+        )
         listener = listening.listen("127.0.0.1", 0)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))
         server.start()

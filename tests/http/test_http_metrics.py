@@ -3,8 +3,9 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from catalog_servers import KNOWN_MS, NEW_MS, shelf
-from http_servers import InProcess, client_of
+from http_servers import InProcess, client_of, feedctl_serve
 from prometheus_client.parser import text_string_to_metric_families
 
 from feedstore.boards import metrics as of_boards
@@ -12,7 +13,7 @@ from feedstore.catalog import metrics as of_catalogs
 from feedstore.following import metrics as of_the_feed
 from feedstore.http import metrics as of_requests
 from feedstore.metering import definitions_of
-from tests.cli.command import eventually
+from tests.cli.command import Cli, eventually
 from tests.replicas.fakes import NOW_MS, USER
 
 OF_CATALOGS = {each.name for each in definitions_of(of_catalogs)}
@@ -40,6 +41,18 @@ def test_what_is_served_is_what_is_named(inside: InProcess):
     assert requests["none", "GET", "404"] == 1
     # Nothing that a caller made up becomes a label.
     assert not any("1234" in str(key) or "BREW" in str(key) for key in requests)
+
+
+@pytest.mark.processes
+def test_a_server_counts_reorders_whether_it_is_the_worker_or_not(tmp_path: Path):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    cli("save-pin", 1, "--owner", 2, "--board", 3)
+    with feedctl_serve(cli) as (_, worker), feedctl_serve(cli) as (_, plain):
+        for address in (worker, plain):
+            with client_of(address) as client:
+                client.post("/v1/boards/3/pins/1/place", {"to": "top"})
+                assert 'feed_board_reorders_total{outcome="unchanged"} 1.0' in client.http.get("/metrics").text
 
 
 def test_of_catalogs_too(tmp_path: Path):

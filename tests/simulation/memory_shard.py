@@ -295,8 +295,8 @@ class MemoryShard:
     def next_arranged_board(self, after: int) -> int | None:
         return min((board for board, rows in self._placed.items() if rows and board > after), default=None)
 
-    def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        return [row for key, row in sorted(self._edges.items()) if row[4] and key > after][:limit]
+    def all_edges_after(self, after: EdgeKey, limit: int, *, tombstones: bool) -> list[EdgeRow]:
+        return [row for key, row in sorted(self._edges.items()) if (tombstones or row[4]) and key > after][:limit]
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         before_ms = self.now_ms() - purge_window_ms

@@ -28,9 +28,11 @@ from feedstore.widecolumn import (
     WideColumnStore,
 )
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
-from feedstore.widecolumn.hbase import HBaseCluster, regionserver
+from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
+from feedstore.widecolumn.hbase.regionserver import RegionServerConnection
 from feedstore.widecolumn.hbase.schema import definition
+from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 
 PREFIX_BYTES = 8
 NOW = 1_000_000
@@ -183,7 +185,9 @@ def look_at_once(look: Callable[[], None]) -> None:
 
 
 def region_servers() -> RegionServers:
-    return RegionServers(regionserver.connect, 16, time.monotonic)
+    return RegionServers(
+        lambda to, left_s: RegionServerConnection(DeadlineSocket.connect(to, left_s)), 16, time.monotonic
+    )
 
 
 def direct_reads(cluster: HBaseCluster, table: Table, servers: RegionServers) -> DirectReads:

@@ -12,11 +12,11 @@ from contextlib import closing, contextmanager
 
 import pytest
 
-from feedstore.widecolumn.hbase import regionserver
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import AnsweredError
 from feedstore.widecolumn.hbase.protobuf import delimited, number, text
 from feedstore.widecolumn.hbase.regionserver import ANSWER_BYTES_MAX, RegionServerConnection
+from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 
 REGION, ROW, A, B = b"feed,,1.0123456789abcdef0123456789abcdef.", b"r1", b"aaa", b"bbb"
 
@@ -59,7 +59,8 @@ def answering(answer: bytes, *, closes: bool = False) -> Iterator[tuple[RegionSe
 
         thread = threading.Thread(target=serve)
         thread.start()
-        with closing(regionserver.connect(Address(*listening.getsockname()), 60)) as connection:
+        connected = DeadlineSocket.connect(Address(*listening.getsockname()), 60)
+        with closing(RegionServerConnection(connected)) as connection:
             connection.set_deadline(time.monotonic() + 60)
             yield connection, received
         thread.join()

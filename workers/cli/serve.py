@@ -122,7 +122,8 @@ def run(config: Config, listener: socket.socket, stop: Event) -> None:
 
 def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.socket, stop: Event) -> None:
     """Serves and works. The caller holds the home. ports: opened as the home's owner. lock: the home's."""
-    with services_on(config, ports.follows, ports.replicas.values(), ports.clock, ports.tracer) as services:
+    replicas = ports.replicas.values()
+    with services_on(config, ports.follows, replicas, ports.clock, ports.tracer, ports.meter) as services:
         wiring.refuse_unsafe(ports, config, ports.replicas)
         wiring.warn_of_partitions(ports, config)
         queues = OpenQueues(ports)

@@ -8,7 +8,7 @@ from typing import Final
 
 from feedstore.catalog import checks, rule
 from feedstore.catalog.hbase.state import Made
-from feedstore.catalog.hbase.tables import NOTHING, About, CatalogStorage, Held
+from feedstore.catalog.hbase.tables import NOTHING, About, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Generation
 from feedstore.widecolumn.hbase import HBaseCluster
 
@@ -135,15 +135,12 @@ def _merged(
     made: Made,
     known_ms: int,
     keys: Sequence[bytes],
-    updates: Sequence[Held | None],
+    updates: Sequence[rule.Held | None],
     records: Sequence[bytes | None],
 ) -> Fetched:
     found: dict[bytes, bytes] = {}
-    absent: set[bytes] = set()
     for key, held, of_generation in zip(keys, updates, records, strict=True):
         record = held.record if held is not None and rule.wins(held.time_ms, made.as_of_ms) else of_generation
-        if record is None:
-            absent.add(key)
-        else:
+        if record is not None:
             found[key] = record
-    return Fetched(found, absent, made.id, known_ms)
+    return Fetched(found, made.id, known_ms)

@@ -21,7 +21,6 @@ from feedstore.catalog.port import (
     NoGenerationError,
 )
 
-DAY_MS: Final = 86_400_000
 GONE_MS: Final = 10_000
 """How long the table of a generation is kept after the generation is gone: longer than a fetch that began
 before takes.
@@ -223,7 +222,7 @@ def collected(state: StoredState, keep: int, now_ms: int) -> StoredState:
     update.
     """
     kept = {*rule.kept(state.ids, keep, state.trail)}
-    dead = [each for each in state.loading if now_ms - each.began_ms > DAY_MS]
+    dead = [each for each in state.loading if now_ms - each.began_ms > rule.DEAD_LOAD_MS]
     gone = [*(each.table for each in dead), *(each.table for each in state.generations if each.id not in kept)]
     left = _with(
         state,

@@ -62,13 +62,6 @@ class UnsafeCatalogError(CatalogUnavailableError, MisconfiguredError):
     """The table of the catalogs has settings that could lose updates. The message names them."""
 
 
-class Held(NamedTuple):
-    """An update in the delta. record: None if the key was deleted."""
-
-    time_ms: int
-    record: bytes | None
-
-
 class About(NamedTuple):
     """The content of a catalog's row. known_ms: of the delta."""
 
@@ -263,13 +256,10 @@ class DeltaRows:
         self._prefix = catalog.encode() + b"\0"
         self._end = catalog.encode() + b"\1"
 
-    def get(self, keys: Sequence[bytes], deadline_s: float | None) -> list[Held | None]:
+    def get(self, keys: Sequence[bytes], deadline_s: float | None) -> list[rule.Held | None]:
         with failing():
             found = self._records.get([self._prefix + key for key in keys], deadline_s)
-        return [
-            None if each is None else Held(each.timestamp >> 1, None if each.timestamp & 1 else each.value)
-            for each in found
-        ]
+        return [None if each is None else rule.held(each.timestamp, each.value) for each in found]
 
     def put(self, updates: Iterable[Update]) -> None:
         """Enters updates; durable when it returns."""

@@ -10,14 +10,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from rocksdict import BlockBasedOptions, Cache, DBCompressionType, Options, Rdict, WriteBatch, WriteOptions
 
 from feedstore.catalog import rule
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Update
-from feedstore.catalog.rocksdb.directory import Directory
-from feedstore.widecolumn.port import RefusedError, StoreError
+from feedstore.catalog.rocksdb.directory import Directory, failing
+from feedstore.catalog.rule import Held
+from feedstore.widecolumn.port import RefusedError
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.files import DURABLE, UNSYNCED, Files, Layout
 from feedstore.widecolumn.rocksdb.secondary import Secondary
@@ -31,20 +32,44 @@ _FORMAT_KEY, _FORMAT = b"format", b"1"
 _COLLECTED_AT_ONCE = 1_024
 
 
-class Held(NamedTuple):
-    """An update in the delta. record: None if the key was deleted."""
+class View:
+    """A view of a delta. files: None if it was never made; then nothing is known. The owner's view changes from call to
+    call; a follower's does not. `fetch` reads `known_ms` before the updates, and `floor_ms` after them; it says why.
+    """
 
-    time_ms: int
-    record: bytes | None
+    def __init__(self, path: Path, files: Files | None) -> None:
+        self._path = path
+        self._files = files
 
+    def known_ms(self) -> int:
+        return self._number(_KNOWN)
 
-class View(Protocol):
-    """A view of a delta. `fetch` reads `known_ms` before the updates, and `floor_ms` after them; it says why."""
+    def known_of(self, source: int, sources: int) -> int:
+        return self._number(_known_key(source, sources))
 
-    def known_ms(self) -> int: ...
-    def updates(self, keys: Sequence[bytes]) -> list[Held | None]: ...
-    def floor_ms(self) -> int: ...
-    def entries(self) -> int: ...
+    def updates(self, keys: Sequence[bytes]) -> list[Held | None]:
+        if self._files is None:
+            return [None] * len(keys)
+        with failing(self._path):
+            get: Callable[[bytes], Any] = self._files.families[_UPDATES].get
+            found = [get(key) for key in keys]
+        return [None if value is None else _held(value) for value in found]
+
+    def floor_ms(self) -> int:
+        return self._number(_FLOOR)
+
+    def entries(self) -> int:
+        if self._files is None:
+            return 0
+        with failing(self._path):
+            return int(self._files.families[_UPDATES].property_int_value("rocksdb.estimate-num-keys") or 0)
+
+    def _number(self, key: bytes) -> int:
+        if self._files is None:
+            return 0
+        with failing(self._path):
+            value: bytes | None = self._files.families[_ABOUT].get(key)
+        return 0 if value is None else int.from_bytes(value, "big")
 
 
 class DeltaReader(Protocol):
@@ -81,54 +106,6 @@ def _check(path: Path, db: Rdict, create: bool) -> None:
 _LAYOUT: Final = Layout([_UPDATES, _ABOUT], _options, _check)
 
 
-class _None:
-    """The view of a delta that was never made: nothing is known."""
-
-    def known_ms(self) -> int:
-        return 0
-
-    def updates(self, keys: Sequence[bytes]) -> list[Held | None]:
-        return [None] * len(keys)
-
-    def floor_ms(self) -> int:
-        return 0
-
-    def entries(self) -> int:
-        return 0
-
-
-class _Files:
-    """The view of an open RocksDB. The owner's changes from call to call; a follower's does not."""
-
-    def __init__(self, path: Path, files: Files) -> None:
-        self._path = path
-        self._files = files
-
-    def known_ms(self) -> int:
-        return self._number(_KNOWN)
-
-    def known_of(self, source: int, sources: int) -> int:
-        return self._number(_known_key(source, sources))
-
-    def updates(self, keys: Sequence[bytes]) -> list[Held | None]:
-        with _failing(self._path):
-            get: Callable[[bytes], Any] = self._files.families[_UPDATES].get
-            found = [get(key) for key in keys]
-        return [None if value is None else _held(value) for value in found]
-
-    def floor_ms(self) -> int:
-        return self._number(_FLOOR)
-
-    def entries(self) -> int:
-        with _failing(self._path):
-            return int(self._files.families[_UPDATES].property_int_value("rocksdb.estimate-num-keys") or 0)
-
-    def _number(self, key: bytes) -> int:
-        with _failing(self._path):
-            value: bytes | None = self._files.families[_ABOUT].get(key)
-        return 0 if value is None else int.from_bytes(value, "big")
-
-
 class FollowedDelta:
     """A `DeltaReader` of a delta that another process may write. Thread-safe.
 
@@ -154,7 +131,7 @@ class FollowedDelta:
                 self._caught_up_s = float("-inf")  # on an error the next view tries again: a lost delta is not empty
                 self._catch_up()
                 self._caught_up_s = now_s
-            yield _None() if self._files is None else _Files(self._path, self._files)
+            yield View(self._path, self._files)
 
     def close(self) -> None:
         with self._lock:
@@ -169,7 +146,7 @@ class FollowedDelta:
         if self._follower is None and self._path.exists():
             self._follower = Secondary(self._path, _LAYOUT)
         if self._follower is not None:
-            with _failing(self._path):
+            with failing(self._path):
                 self._files = self._follower.catch_up()
 
 
@@ -195,7 +172,7 @@ class OwnDelta:
         files = self._files
         if files is not None:
             # No lock: readers do not wait for the disk. The updates may change between two calls.
-            yield _Files(self._path, files)
+            yield View(self._path, files)
         else:
             with self._followed.view(latest=latest) as view:
                 yield view
@@ -212,7 +189,7 @@ class OwnDelta:
             newest: dict[bytes, bytes] = {}
             for key, time_ms, record in updates:
                 stamp = rule.stamp(Update(key, time_ms, record))
-                with _failing(self._path):
+                with failing(self._path):
                     found = newest.get(key) or get(key)
                 if rule.replaces(stamp, None if found is None else _stamp(found)):
                     newest[key] = stamp.to_bytes(8, "big") + (record or b"")
@@ -224,7 +201,7 @@ class OwnDelta:
             if sources == 1:
                 self._note(before, rule.noted(before, known_ms, [known_ms]))
                 return
-            view = _Files(self._path, self._owned())
+            view = View(self._path, self._owned())
             noted_ms = [view.known_of(each, sources) for each in range(sources)]
             if known_ms > noted_ms[source]:
                 noted_ms[source] = known_ms
@@ -262,14 +239,14 @@ class OwnDelta:
         while True:
             with self._lock:
                 files = self._owned()
-                with _failing(self._path):
+                with failing(self._path):
                     keys = rocksdb_files.take(self._path, files.families[_UPDATES], after, _COLLECTED_AT_ONCE)
                 removed += self._remove(files, keys, limit_ms)
             if len(keys) < _COLLECTED_AT_ONCE:
                 break
             after = keys[-1] + b"\0"
         if removed:
-            with self._lock, _failing(self._path):
+            with self._lock, failing(self._path):
                 rocksdb_files.compact(self._path, self._owned().families[_UPDATES])
         self._removed_ms = limit_ms
         return removed
@@ -282,7 +259,7 @@ class OwnDelta:
     def _owned(self) -> Files:
         """The files as their owner; opens them if needed. Called under the lock, as are all methods below."""
         if self._files is None:
-            with _failing(self._path):
+            with failing(self._path):
                 if not self._path.exists():
                     self._create()
                 files = rocksdb_files.open_owner(self._path, _LAYOUT)
@@ -299,7 +276,7 @@ class OwnDelta:
         self._directory.finish(new, self._path)
 
     def _noted(self) -> Delta:
-        view = _Files(self._path, self._owned())
+        view = View(self._path, self._owned())
         return Delta(view.floor_ms(), view.known_ms(), 0)
 
     def _note(self, before: Delta, after: Delta) -> None:
@@ -309,7 +286,7 @@ class OwnDelta:
 
     def _remove(self, files: Files, keys: Sequence[bytes], limit_ms: int) -> int:
         get = files.families[_UPDATES].get
-        with _failing(self._path):
+        with failing(self._path):
             held: list[Any] = [get(key) for key in keys]
         old = [key for key, value in zip(keys, held, strict=True) if _held(value).time_ms <= limit_ms]
         # Unsynced: updates that a crash brings back are not read, and the next collection removes them.
@@ -327,7 +304,7 @@ class OwnDelta:
             else:
                 batch.put(key, value)
         try:
-            with _failing(self._path):
+            with failing(self._path):
                 rocksdb_files.write(self._path, files, batch, options)
         except CatalogUnavailableError:
             del batch
@@ -350,18 +327,4 @@ def _stamp(value: bytes) -> int:
 
 
 def _held(value: bytes) -> Held:
-    stamp = _stamp(value)
-    return Held(stamp >> 1, None if stamp & 1 else value[8:])
-
-
-@contextmanager
-def _failing(path: Path) -> Iterator[None]:
-    """Turns all errors into the port's: rocksdict raises bare `Exception` for everything."""
-    try:
-        yield
-    except CatalogUnavailableError:
-        raise
-    except StoreError as error:
-        raise CatalogUnavailableError(str(error)) from error
-    except Exception as error:
-        raise CatalogUnavailableError(f"{path}: {error}") from error
+    return rule.held(_stamp(value), value[8:])

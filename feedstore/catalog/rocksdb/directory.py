@@ -31,6 +31,7 @@ from feedstore.catalog.port import (
     CatalogUnavailableError,
     NoGenerationError,
 )
+from feedstore.widecolumn.port import StoreError
 
 _ID: Final = re.compile(r"\d{1,19}-[0-9a-f]{16}")
 _LOADING: Final = re.compile(r"gen-(\d{1,19})-[0-9a-f]+\.new")
@@ -222,6 +223,19 @@ def unavailable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        raise CatalogUnavailableError(f"{path}: {error}") from error
+
+
+@contextmanager
+def failing(path: Path) -> Iterator[None]:
+    """Turns all errors into the port's: rocksdict raises bare `Exception` for everything."""
+    try:
+        yield
+    except CatalogUnavailableError:
+        raise
+    except StoreError as error:
+        raise CatalogUnavailableError(str(error)) from error
+    except Exception as error:
         raise CatalogUnavailableError(f"{path}: {error}") from error
 
 

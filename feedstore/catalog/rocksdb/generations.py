@@ -2,8 +2,7 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -21,7 +20,7 @@ from rocksdict import (
 from feedstore import durable
 from feedstore.catalog.checks import Checked, is_of
 from feedstore.catalog.port import CatalogUnavailableError, Generation
-from feedstore.catalog.rocksdb.directory import unavailable
+from feedstore.catalog.rocksdb.directory import failing, unavailable
 
 MIB: Final = 1 << 20
 PART_BYTES: Final = 64 * MIB
@@ -58,7 +57,7 @@ def write(
     began_s = clock()
     checked = Checked(records)
     parts = _write_parts(path, checked, part_bytes)
-    with _failing(path):
+    with failing(path):
         db = Rdict(str(path), _options())
         try:
             if parts:
@@ -102,7 +101,7 @@ def _reads_as(path: Path, written: Checked) -> bool:
     CatalogUnavailableError.
     """
     options = _options()
-    with _failing(path):
+    with failing(path):
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
         try:
             return is_of(cast("Any", db.items()), written)
@@ -177,7 +176,7 @@ def _opened(path: Path, name: str) -> Opened:
     generation = describe(path, name, [])
     if not (path / "CURRENT").exists():  # the error of RocksDB would not name it
         raise CatalogUnavailableError(f"{path}: damaged: CURRENT is missing")
-    with _failing(path):
+    with failing(path):
         # Unless it is named, the default column family gets other settings.
         options = _options()
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
@@ -206,18 +205,9 @@ def _write_parts(path: Path, records: Iterable[tuple[bytes, bytes]], part_bytes:
         except Exception as error:
             raise CatalogUnavailableError(f"{parts[-1]}: {error}") from error
     if writer is not None:
-        with _failing(parts[-1]):
+        with failing(parts[-1]):
             writer.finish()
     return parts
-
-
-@contextmanager
-def _failing(path: Path) -> Iterator[None]:
-    """Turns all errors into the port's: rocksdict raises bare `Exception` for everything."""
-    try:
-        yield
-    except Exception as error:
-        raise CatalogUnavailableError(f"{path}: {error}") from error
 
 
 def _options() -> Options:

@@ -125,23 +125,17 @@ class Reading:
         else:
             raise CatalogUnavailableError(f"{self._directory.path}: generations change faster than one can be read")
         records: dict[bytes, bytes] = {}
-        absent: set[bytes] = set()
         asked = keys
         if any(updates):
             asked = []
             for key, held in zip(keys, updates, strict=True):
                 if held is None or not rule.wins(held.time_ms, as_of_ms):
                     asked.append(key)
-                elif held.record is None:
-                    absent.add(key)
-                else:
+                elif held.record is not None:
                     records[key] = held.record
-        for key, record in zip(asked, opened.get(asked), strict=True):
-            if record is None:
-                absent.add(key)
-            else:
-                records[key] = record
-        return Fetched(records, absent, opened.generation.id, rule.known_ms(as_of_ms, known_ms, floor_ms))
+        found = zip(asked, opened.get(asked), strict=True)
+        records |= {key: record for key, record in found if record is not None}
+        return Fetched(records, opened.generation.id, rule.known_ms(as_of_ms, known_ms, floor_ms))
 
     def generations(self) -> list[Generation]:
         names = self._directory.names().generations

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -15,8 +14,6 @@ from feedstore.catalog.rocksdb.directory import Directory, discard
 from feedstore.catalog.rocksdb.reader import Reading
 
 _log = structlog.get_logger()
-
-DAY_MS: Final = 86_400_000
 
 
 class RocksCatalogStore(Reading):
@@ -114,5 +111,5 @@ class RocksCatalogStore(Reading):
 
     def _is_left(self, new: Path) -> bool:
         with suppress(OSError):
-            return self._wall_ms() - new.stat().st_mtime_ns // 1_000_000 > DAY_MS
+            return self._wall_ms() - new.stat().st_mtime_ns // 1_000_000 > rule.DEAD_LOAD_MS
         return False

@@ -53,7 +53,7 @@ def placed(board: int, pins: Iterable[int]) -> Iterator[str]:
     for chunk in chunks(sorted(pins), _KEYS_A_STATEMENT):
         yield (
             "SELECT pin, sequence, moved_ms FROM placed_pins FORCE INDEX (placed_pins_pin)"
-            f" WHERE board = {board:d} AND pin IN ({', '.join(map(_integer, chunk))})"
+            f" WHERE board = {board:d} AND pin IN ({', '.join(f'{pin:d}' for pin in chunk)})"
         )
 
 
@@ -147,10 +147,6 @@ def _in_lines(board: int, keys: Sequence[LineKey], table: str = "") -> str:
     # Each as a key of its own: a list of rows that begins with constants would become a scan of the board.
     each = " OR ".join(f"({table}created_ms = {created_ms:d} AND {table}pin = {pin:d})" for created_ms, pin in keys)
     return f"{table}kind = {_BOARD} AND {table}followee = {board:d} AND ({each})"
-
-
-def _integer(value: int) -> str:
-    return "%d" % value
 
 
 def _feed_order(key: LineKey) -> tuple[int, int]:

@@ -95,10 +95,7 @@ class MySQLShard:
         return self._time(replies[-1].rows[0]), packet.found(replies).standing
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
-        def attempt(connection: MySQLConnection) -> Result:
-            return self._transact(connection, wanted, decide)
-
-        return self._with_connection(attempt)
+        return self._with_connection(lambda connection: self._transact(connection, wanted, decide))
 
     def _transact(self, connection: MySQLConnection, wanted: Wanted, decide: Decide[Result]) -> Result:
         began_s = time.monotonic()
@@ -235,10 +232,7 @@ class MySQLShard:
     ) -> Result:
         del synced  # the server syncs each transaction, or as its administrators have decided
 
-        def attempt(connection: MySQLConnection) -> Result:
-            return self._arrange(connection, board, named, decide)
-
-        return self._with_connection(attempt)
+        return self._with_connection(lambda connection: self._arrange(connection, board, named, decide))
 
     def sync_arranged(self) -> None:
         pass
@@ -268,13 +262,9 @@ class MySQLShard:
     # -----------------------------------------------------------------------------------------------------------
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
-        rows: list[FollowerRow] = []
-        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
-            statement = sql.followers(chunk, limit - len(rows), tombstones=tombstones)
-            rows += self._packed(statement, 5)  # type: ignore[arg-type]  # the columns of a FollowerRow
-            if len(rows) == limit:
-                break
-        return rows
+        return self._first(
+            places, limit, lambda some, most: self._packed(sql.followers(some, most, tombstones=tombstones), 5)
+        )
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
         return self._all(sql.edges(keys, sql.UNLOCKED))
@@ -283,7 +273,7 @@ class MySQLShard:
         return self._all([sql.active_edges(follower, or_changed_since_ms)])
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
-        return self._first(places, limit, sql.active_edges_after)
+        return self._first(places, limit, lambda some, most: self._all([sql.active_edges_after(some, most)]))
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
         return self._all([sql.ended_edges_after(follower, since_ms, after, limit)])
@@ -339,7 +329,7 @@ class MySQLShard:
         return found
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
-        return self._first(places, limit, lambda some, most: sql.pins_saved_since(some, since_ms, most))
+        return self._first(places, limit, lambda some, most: self._all([sql.pins_saved_since(some, since_ms, most)]))
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
         return self._all(sql.pins(pins, sql.UNLOCKED))
@@ -351,21 +341,18 @@ class MySQLShard:
         return dict(self._all(sql.boards(boards, sql.UNLOCKED)))
 
     def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
-        return self._first(owners, limit, lambda some, most: sql.boards_of(some, after, most))
+        return self._first(owners, limit, lambda some, most: self._all([sql.boards_of(some, after, most)]))
 
     def next_arranged_board(self, after: int) -> int | None:
         [(board,)] = self._rows(boards.next_arranged(after))
         return None if board is None else int(board)
 
-    def all_active_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        return self._all([sql.all_active_edges_after(after, limit)])
-
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
         rows = self._packed(sql.pins_after(pin, limit), 6)
         return [(*row, None if deleted_ms < 0 else deleted_ms) for *row, deleted_ms in rows]  # type: ignore[misc]
 
-    def all_edges_after(self, after: EdgeKey, limit: int) -> list[EdgeRow]:
-        return self._all([sql.all_edges_after(after, limit)])
+    def all_edges_after(self, after: EdgeKey, limit: int, *, tombstones: bool) -> list[EdgeRow]:
+        return self._all([sql.all_edges_after(after, limit, tombstones=tombstones)])
 
     def all_followers_after(self, after: FollowerKey, limit: int) -> list[FollowerRow]:
         return self._all([sql.all_followers_after(after, limit)])
@@ -425,12 +412,12 @@ class MySQLShard:
         return list(itertools.chain.from_iterable(reply.rows for reply in self._run(list(statements))))
 
     def _first(
-        self, places: Sequence[_Place], limit: int, statement: Callable[[Sequence[_Place], int], str]
+        self, places: Sequence[_Place], limit: int, read: Callable[[Sequence[_Place], int], list[Any]]
     ) -> list[Any]:
-        """The first `limit` rows of some places, in their order. statement: about a part of them, for so many rows."""
+        """The first `limit` rows of some places, in their order. read: reads so many rows of a part of them."""
         rows: list[Any] = []
         for chunk in sql.chunks(places, sql.VALUES_A_LIST):
-            rows += self._all([statement(chunk, limit - len(rows))])
+            rows += read(chunk, limit - len(rows))
             if len(rows) == limit:
                 break
         return rows
@@ -443,11 +430,9 @@ class MySQLShard:
 
     def _run(self, statements: Sequence[str]) -> list[Reply]:
         """Independent statements, which may be repeated."""
-
-        def attempt(connection: MySQLConnection) -> list[Reply]:
-            return [reply for packet in _packets(statements) for reply in connection.run(packet)]
-
-        return self._with_connection(attempt)
+        return self._with_connection(
+            lambda connection: [reply for packet in _packets(statements) for reply in connection.run(packet)]
+        )
 
     def _write(self, statements: Iterable[str]) -> None:
         """One transaction, which may be repeated whether it was committed or not."""

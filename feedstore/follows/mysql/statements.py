@@ -365,19 +365,26 @@ def unpacked(reply: tuple[int, str | bytes | None], width: int) -> list[tuple[in
 FOLLOWER_COLUMNS: Final = "kind, followee, follower, ts, active"
 
 
+def _of_kinds(followees: Iterable[tuple[int, int]], also: str = "") -> list[str]:
+    """The ranges of all rows of some followees, each (kind, id): one for each kind. also: a further condition."""
+    by_kind: dict[int, list[int]] = {}
+    for kind, followee in followees:
+        by_kind.setdefault(kind, []).append(followee)
+    return [
+        f"(kind = {kind:d} AND followee IN ({', '.join(map(_integer, some))}){also})" for kind, some in by_kind.items()
+    ]
+
+
 def followers(places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> str:
     """One range over the primary key, in whose order the rows come; it ends where the page is full. Each place is
     (after this follower, kind, followee).
     """
-    ranges: list[str] = []
-    whole: dict[int, list[int]] = {}
-    for after, kind, followee in places:
-        if after > 0:
-            ranges.append("(kind = %d AND followee = %d AND follower > %d)" % (kind, followee, after))
-        else:
-            whole.setdefault(kind, []).append(followee)
-    for kind, followees in whole.items():
-        ranges.append(f"(kind = {kind:d} AND followee IN ({', '.join(map(_integer, followees))}))")
+    ranges = [
+        "(kind = %d AND followee = %d AND follower > %d)" % (kind, followee, after)
+        for after, kind, followee in places
+        if after > 0
+    ]
+    ranges += _of_kinds((kind, followee) for after, kind, followee in places if after <= 0)
     active = "" if tombstones else " AND active = 1"
     return packed(
         f"SELECT {FOLLOWER_COLUMNS} FROM followers FORCE INDEX (PRIMARY) WHERE ({' OR '.join(ranges)}){active}"
@@ -399,14 +406,10 @@ def whole_pins(followees: Iterable[tuple[int, int]], saved_before_ms: int, limit
     ends where the page is full. hidden: 1 if a pin is deleted, or was saved too late. They are in the page, as a board
     may have millions of deleted pins: the server looks at no more rows than the page has.
     """
-    by_kind: dict[int, list[int]] = {}
-    for kind, followee in followees:
-        by_kind.setdefault(kind, []).append(followee)
-    ranges = (f"(kind = {kind:d} AND followee IN ({', '.join(map(_integer, some))}))" for kind, some in by_kind.items())
     return (
         "SELECT kind, followee, -created_ms AS order_ms, pin, owner, board, saved_ms,"
         f" (deleted_ms IS NOT NULL OR saved_ms >= {saved_before_ms:d}) AS hidden FROM pin_index"
-        f" FORCE INDEX (PRIMARY) WHERE {' OR '.join(ranges)}"
+        f" FORCE INDEX (PRIMARY) WHERE {' OR '.join(_of_kinds(followees))}"
         f" ORDER BY kind, followee, created_ms DESC, pin LIMIT {limit:d}"
     )
 
@@ -454,17 +457,14 @@ def newest_pins(places: Sequence[NewestFrom], saved_before_ms: int) -> str:
 
 def pins_saved_since(places: Sequence[SavedFrom], since_ms: int, limit: int) -> str:
     """One range over the index by saving time, in whose order the rows come; it ends where the page is full."""
-    ranges: list[str] = []
-    whole: dict[int, list[int]] = {}
-    for kind, followee, saved_ms, pin in places:
-        if saved_ms > 0:
-            place = (kind, followee, max(since_ms, saved_ms), saved_ms, pin)
-            ranges.append("(kind = %d AND followee = %d AND saved_ms >= %d AND (saved_ms > %d OR pin > %d))" % place)
-        else:
-            whole.setdefault(kind, []).append(followee)
-    for kind, followees in whole.items():
-        some = ", ".join(map(_integer, followees))
-        ranges.append(f"(kind = {kind:d} AND followee IN ({some}) AND saved_ms >= {since_ms:d})")
+    ranges = [
+        "(kind = %d AND followee = %d AND saved_ms >= %d AND (saved_ms > %d OR pin > %d))"
+        % (kind, followee, max(since_ms, saved_ms), saved_ms, pin)
+        for kind, followee, saved_ms, pin in places
+        if saved_ms > 0
+    ]
+    whole = ((each.kind, each.followee) for each in places if each.saved_ms <= 0)
+    ranges += _of_kinds(whole, f" AND saved_ms >= {since_ms:d}")
     return (
         "SELECT kind, followee, saved_ms, pin, owner, board, created_ms FROM pin_index FORCE INDEX (pin_index_saved)"
         f" WHERE ({' OR '.join(ranges)}) AND deleted_ms IS NULL ORDER BY kind, followee, saved_ms, pin LIMIT {limit:d}"
@@ -505,14 +505,10 @@ def ended_edges_after(follower: int, since_ms: int, after: Place, limit: int) ->
     return f"{_EDGE} WHERE follower = {follower:d} AND ({past}) AND {ended} ORDER BY kind, followee LIMIT {limit:d}"
 
 
-def all_active_edges_after(after: EdgeKey, limit: int) -> str:
+def all_edges_after(after: EdgeKey, limit: int, *, tombstones: bool) -> str:
     past = _past(("follower", "kind", "followee"), after)
-    return f"{_EDGE} WHERE {past} AND active = 1 ORDER BY follower, kind, followee LIMIT {limit:d}"
-
-
-def all_edges_after(after: EdgeKey, limit: int) -> str:
-    past = _past(("follower", "kind", "followee"), after)
-    return f"{_EDGE} WHERE {past} ORDER BY follower, kind, followee LIMIT {limit:d}"
+    active = "" if tombstones else " AND active = 1"
+    return f"{_EDGE} WHERE {past}{active} ORDER BY follower, kind, followee LIMIT {limit:d}"
 
 
 def all_followers_after(after: FollowerKey, limit: int) -> str:

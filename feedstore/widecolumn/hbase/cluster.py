@@ -1,26 +1,31 @@
 """An HBase cluster behind its Thrift gateways."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from feedstore.background import on_a_thread
 from feedstore.metering import UNCOUNTED, Meter
-from feedstore.widecolumn.hbase import regions, regionserver, thrift1, thrift2
-from feedstore.widecolumn.hbase.addresses import Addresses
+from feedstore.widecolumn.hbase import regions, thrift1, thrift2
+from feedstore.widecolumn.hbase.addresses import Address, Addresses
 from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.records import RecordTable
 from feedstore.widecolumn.hbase.regions import TableRegion
+from feedstore.widecolumn.hbase.regionserver import RegionServerConnection
 from feedstore.widecolumn.hbase.schema import definition, refuse_unsafe
+from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 from feedstore.widecolumn.hbase.store import HBaseStore
 from feedstore.widecolumn.hbase.tables import Tables
-from feedstore.widecolumn.hbase.thrift2 import structs
+from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
+from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
 from feedstore.widecolumn.port import Table
 
 _REGIONS_AT_ONCE: Final = 1_000
+
+C = TypeVar("C")
 
 
 class HBaseCluster:
@@ -28,26 +33,14 @@ class HBaseCluster:
 
     def __init__(self, addresses: Addresses, tables: Sequence[Table], name: str, meter: Meter) -> None:
         size, connect_s = addresses.connections, addresses.connect_ms / 1_000
-        self._thrift2 = Gateways(
-            addresses.thrift2,
-            lambda to, left_s: thrift2.connect(to, min(left_s, connect_s)),
-            thrift2.translate,
-            size,
-            time.monotonic,  # the sockets use it as well
-        )
-        self._thrift1 = Gateways(
-            addresses.thrift1,
-            lambda to, left_s: thrift1.connect(to, min(left_s, connect_s)),
-            thrift1.translate,
-            size,
-            time.monotonic,
-        )
+        to_thrift2, to_thrift1 = _connecting(Thrift2Connection, connect_s), _connecting(Thrift1Connection, connect_s)
+        clock = time.monotonic  # the sockets use it as well
+        self._thrift2 = Gateways(addresses.thrift2, to_thrift2, thrift2.translate, size, clock)
+        self._thrift1 = Gateways(addresses.thrift1, to_thrift1, thrift1.translate, size, clock)
         self.administration = Tables(self._thrift2, addresses.namespace)
         self._addresses = addresses
         self._parallel = ParallelWriter(size)
-        self._servers = RegionServers(
-            lambda to, left_s: regionserver.connect(to, min(left_s, connect_s)), size, time.monotonic
-        )
+        self._servers = RegionServers(_connecting(RegionServerConnection, connect_s), size, clock)
         self._stores = {
             table.name: HBaseStore(
                 table,
@@ -125,5 +118,10 @@ class HBaseCluster:
         return DirectReads(name, table, look_up, self._servers, within_ms, time.monotonic, background, meter)
 
 
-def _scanned(to: thrift2.Thrift2Connection, scan: Any) -> Any:
+def _connecting(kind: Callable[[DeadlineSocket], C], within_s: float) -> Callable[[Address, float], C]:
+    """What opens connections of a kind, for a pool of them."""
+    return lambda to, left_s: kind(DeadlineSocket.connect(to, min(left_s, within_s)))
+
+
+def _scanned(to: Thrift2Connection, scan: Any) -> Any:
     return to.records.getScannerResults(regions.CATALOG, scan, _REGIONS_AT_ONCE)

@@ -1,14 +1,12 @@
-"""How records and pages become requests. Pure: no connection is needed. Cells have a module of their own (`frames`).
-
-Thrift structs are passed in, so this module does not import Thrift.
-"""
+"""How records and pages become requests. Pure: no connection is needed. Cells have a module of their own (`frames`)."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 from feedstore.widecolumn.hbase.addresses import Sync
 from feedstore.widecolumn.hbase.protobuf import number, text
+from feedstore.widecolumn.hbase.thrift2 import structs
 
 FAMILY = b"feed"
 
@@ -20,15 +18,6 @@ RECORD = b"r"
 
 BYTES_MAX = 1 << 20
 """About how many bytes of records one request has at most; one record may be larger."""
-
-
-class Structs(Protocol):
-    """The Thrift structs of a write."""
-
-    TPut: Any
-    TDelete: Any
-    TColumn: Any
-    TColumnValue: Any
 
 
 class Record(NamedTuple):
@@ -51,13 +40,13 @@ DURABILITY: Mapping[Sync, int] = {"memory": 3, "disk": 4}  # SYNC_WAL, FSYNC_WAL
 DELETE_COLUMNS = 1
 
 
-def put_of(structs: Structs, row: bytes, column: bytes, record: Record, sync: Sync) -> Any:
+def put_of(row: bytes, column: bytes, record: Record, sync: Sync) -> Any:
     """A TPut of one cell with a value."""
     cells = [structs.TColumnValue(FAMILY, column, record.value)]
     return structs.TPut(row, cells, record.timestamp, DURABILITY[sync])
 
 
-def record_requests(structs: Structs, records: Iterable[tuple[bytes, Record]], sync: Sync) -> Iterator[ThriftRequest]:
+def record_requests(records: Iterable[tuple[bytes, Record]], sync: Sync) -> Iterator[ThriftRequest]:
     """The requests that write records, in the order in which they come: best if neighbours follow each other."""
     puts: list[Any] = []
     size = 0
@@ -66,13 +55,13 @@ def record_requests(structs: Structs, records: Iterable[tuple[bytes, Record]], s
         if puts and (len(puts) == RECORDS_MAX or size + more > BYTES_MAX):
             yield ThriftRequest("putMultiple", puts)
             puts, size = [], 0
-        puts.append(put_of(structs, row, RECORD, record, sync))
+        puts.append(put_of(row, RECORD, record, sync))
         size += more
     if puts:
         yield ThriftRequest("putMultiple", puts)
 
 
-def mask_requests(structs: Structs, rows: Iterable[bytes], timestamp: int, sync: Sync) -> Iterator[ThriftRequest]:
+def mask_requests(rows: Iterable[bytes], timestamp: int, sync: Sync) -> Iterator[ThriftRequest]:
     """The requests that mask the records of rows up to a timestamp."""
     columns = [structs.TColumn(FAMILY, RECORD, timestamp)]
     deletes = (structs.TDelete(row, columns, DELETE_COLUMNS, DURABILITY[sync]) for row in rows)

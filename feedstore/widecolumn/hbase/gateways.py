@@ -8,17 +8,11 @@ final, because every gateway would ask the same HBase.
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.pool import GatewayConnection, GatewayError, Lease, Pool
 from feedstore.widecolumn.port import RefusedError, UnavailableError
-
-
-class Conversation(GatewayConnection, Protocol):
-    """A connection that a call is made on."""
-
-    def set_deadline(self, deadline: float) -> None: ...
 
 
 class WillNotError(UnavailableError):
@@ -36,7 +30,7 @@ class AnsweredError(Exception):
         self.may_retry = may_retry
 
 
-C = TypeVar("C", bound=Conversation)
+C = TypeVar("C", bound=GatewayConnection)
 T = TypeVar("T")
 
 

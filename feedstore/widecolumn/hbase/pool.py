@@ -18,7 +18,9 @@ that hangs costs a call its share of the time.
 
 
 class GatewayConnection(Protocol):
-    """A connection as a pool needs it."""
+    """A connection that a call is made on."""
+
+    def set_deadline(self, deadline: float) -> None: ...
 
     def is_silent(self) -> bool:
         """False if its peer has closed it, as far as that is known here; no round trip."""

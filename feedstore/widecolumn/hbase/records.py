@@ -52,13 +52,13 @@ class RecordTable:
         """Writes any number of records, a few bounded requests at a time; neighbours should follow each other. What
         `records` raises is passed on.
         """
-        self._parallel.run(self._write, record_requests(structs, records, self._addresses.sync))
+        self._parallel.run(self._write, record_requests(records, self._addresses.sync))
 
     def mask(self, rows: Iterable[bytes], timestamp: int) -> None:
         """Removes the records of some rows up to a timestamp. A record that is put later with such a timestamp is
         masked too, until a compaction removes the marker.
         """
-        self._parallel.run(self._write, mask_requests(structs, rows, timestamp, self._addresses.sync))
+        self._parallel.run(self._write, mask_requests(rows, timestamp, self._addresses.sync))
 
     def timestamps(self, start: bytes, stop: bytes, count: int) -> list[tuple[bytes, int]]:
         """The first rows from `start` to before `stop`, at most `count`, and the timestamps of their records."""
@@ -78,14 +78,14 @@ class RecordTable:
         return {each.qualifier: Record(each.timestamp, each.value) for each in found.columnValues}
 
     def put_cell(self, row: bytes, column: bytes, record: Record) -> None:
-        put = put_of(structs, row, column, record, self._addresses.sync)
+        put = put_of(row, column, record, self._addresses.sync)
         self._write(ThriftRequest("putMultiple", [put]))
 
     def replace_cell(self, row: bytes, column: bytes, expected: bytes | None, record: Record) -> bool:
         """Writes a cell if it has the expected value (None: if it is missing). Returns whether it had. If not, an
         earlier try of the same call may have written it.
         """
-        put = put_of(structs, row, column, record, self._addresses.sync)
+        put = put_of(row, column, record, self._addresses.sync)
         return bool(
             self._thrift2.call(
                 lambda to: to.records.checkAndPut(self._name, row, FAMILY, column, expected, put),

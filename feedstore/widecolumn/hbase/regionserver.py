@@ -10,7 +10,6 @@ import struct
 from functools import lru_cache
 from typing import Final
 
-from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.codec import BUFFER_BYTES, shown
 from feedstore.widecolumn.hbase.encoding import FAMILY, columns_after
 from feedstore.widecolumn.hbase.gateways import AnsweredError
@@ -103,11 +102,6 @@ class RegionServerConnection:
         if len(received) > 4 + size:
             raise ValueError("more than one answer came")
         return bytes(received[4:])
-
-
-def connect(address: Address, timeout_s: float) -> RegionServerConnection:
-    """Raises OSError."""
-    return RegionServerConnection(DeadlineSocket.connect(address, timeout_s))
 
 
 @lru_cache(maxsize=4_096)

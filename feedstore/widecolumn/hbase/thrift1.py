@@ -12,7 +12,6 @@ from Hbase_thrift import IOError as HBaseIOError
 from thriftpy2.thrift import TApplicationException, TClient
 
 from feedstore.widecolumn.hbase import codec
-from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.encoding import FAMILY
 from feedstore.widecolumn.hbase.gateways import AnsweredError
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
@@ -46,11 +45,6 @@ class Thrift1Connection:
     def compact(self, table: bytes) -> None:
         """Asks for a compaction, and does not wait for it."""
         self._happybase.compact_table(table, major=True)
-
-
-def connect(address: Address, timeout_s: float) -> Thrift1Connection:
-    """Raises OSError."""
-    return Thrift1Connection(DeadlineSocket.connect(address, timeout_s))
 
 
 def translate(error: Exception) -> Exception:

@@ -8,7 +8,6 @@ import thriftpy2
 from thriftpy2.thrift import TApplicationException, TClient
 
 from feedstore.widecolumn.hbase import codec
-from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import AnsweredError
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 
@@ -43,11 +42,6 @@ class Thrift2Connection:
         """A call of the writes, encoded by the caller, and its answer."""
         self._socket.write(message)  # the client has nothing left to send: each of its calls ends with a flush
         self.writes.answer(call)
-
-
-def connect(address: Address, timeout_s: float) -> Thrift2Connection:
-    """Raises OSError."""
-    return Thrift2Connection(DeadlineSocket.connect(address, timeout_s))
 
 
 def translate(error: Exception) -> Exception:
