@@ -60,7 +60,7 @@ def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list
         # An updater of a catalog in files owns the delta: a second one would meet its lock.
         store = ports.once((name, cluster), place(config, name, cluster).store)
         found.append(_updater(ports, config, name, cluster, store, stage_of))
-        if kind_of(name).source != "files":
+        if kind_of(name).source == "pins":
             rest = Rest(monotonic_s, RetryPolicy(10.0, 600.0))
             found.append(Builder(config, name, cluster, store, rest, random.random))
         found.append(collector(f"catalog-{name}-{cluster}-collector", store, settings.keep, monotonic_s))

@@ -42,7 +42,7 @@ _WORKERS = ("work", "relay", "expand", "write", "serve")
 _FORKING = ("rebuild", "repair")
 """Commands that fork before there are threads, and begin their `heartbeat` only afterwards."""
 _STDERR: Final = 2
-"""A handler of faulthandler writes to a descriptor, because the interpreter may hang; `sys.stderr` may have none."""
+"""A handler of faulthandler writes to a descriptor, because the interpreter may hang, and a stream may have none."""
 SECTIONS: Final = {
     "Run": ("init", "work", "relay", "expand", "write", "serve", "demo"),
     "Act": ("follow", "unfollow", "save-pin", "delete-pin", "reorder-pin", "replay"),
