@@ -23,7 +23,7 @@ from pathlib import Path
 from bench.mysql_follows import dropped, servers
 from bench.ours import forget_outbox
 from feedstore.boards import BoardCrowdedError, Boards, Move, Place, ReorderRefusedError
-from feedstore.clocks import machine_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.follows import mysql, sqlite
 from feedstore.follows.port import Request, actions_in
@@ -59,7 +59,7 @@ class Load:
 
     def open(self) -> FollowStore:
         if self.mysql is None:
-            return sqlite.open_store([Path(path) for path in self.paths], machine_ms)
+            return sqlite.open_store([Path(path) for path in self.paths], wall_ms)
         return mysql.open_store(databases(self.mysql, self.shards))
 
 
@@ -83,7 +83,7 @@ class Verdict:
 
 def fill(store: FollowStore, pins: int) -> None:
     """A board of so many pins, a few ms apart, some of one ms."""
-    first_ms = machine_ms() - 100 * pins
+    first_ms = wall_ms() - 100 * pins
     for start in range(1, pins + 1, _BATCH):
         some = [Pin(pin, OWNER, BOARD, first_ms + pin // 2) for pin in range(start, min(start + _BATCH, pins + 1))]
         answers = store.record([Request(SavePin(pin)) for pin in some])

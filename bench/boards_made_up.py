@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from feedstore.app.wiring import wall_ms
 from feedstore.boards import SPACING, Boards
+from feedstore.clocks import wall_ms
 from feedstore.domain import RespaceAsked
 from feedstore.follows import sqlite
 from feedstore.follows.port import actions_in

@@ -23,7 +23,8 @@ from bench.measurements.fanout import FIRST_FOLLOWER, index_followers
 from bench.storm import FOLLOWER, OWNER, shown_s
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
-from feedstore.app.wiring import open_follows, wall_ms
+from feedstore.app.wiring import open_follows
+from feedstore.clocks import wall_ms
 from feedstore.domain import Follow, Pin, SavePin, user
 from feedstore.following.service import FeedService
 from feedstore.follows.port import Request

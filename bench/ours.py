@@ -13,7 +13,8 @@ from pathlib import Path
 
 from bench.feeds import Feed
 from feedstore.app.config import ClusterConfig, Config
-from feedstore.app.wiring import create_cluster, wall_ms
+from feedstore.app.wiring import create_cluster
+from feedstore.clocks import wall_ms
 from feedstore.domain import PinSaved, RecordedAction
 from feedstore.following import FEEDS, mutations
 from feedstore.following.pages import FeedPages

@@ -19,7 +19,8 @@ from bench import ours
 from bench.children import child, run
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
-from feedstore.app.wiring import open_follows, wall_ms
+from feedstore.app.wiring import open_follows
+from feedstore.clocks import wall_ms
 from feedstore.domain import Follow, Pin, SavePin, user
 from feedstore.following.service import FeedService
 from feedstore.follows.port import Request

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.mysql_follows import temporary_store
-from feedstore.app.wiring import wall_ms
 from feedstore.boards import Boards
+from feedstore.clocks import wall_ms
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, Unfollow, Unfollowed, user
 from feedstore.following import Limits, feed_table, mutations
 from feedstore.follows import sqlite

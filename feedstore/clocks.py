@@ -133,7 +133,7 @@ def behind_ms(watermark_ms: int | None, now_ms: int) -> int | None:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def machine_ms() -> int:
+def wall_ms() -> int:
     """This process's own clock, ms since 1970."""
     return time.time_ns() // 1_000_000
 

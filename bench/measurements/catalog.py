@@ -20,10 +20,10 @@ from bench.context import Context
 from bench.redis_server import redis_client
 from bench.results import Row, at_most, interleaved, latencies, of_sides, ratios
 from bench.timing import each_us
-from feedstore.app.wiring import wall_ms
 from feedstore.catalog.pins import key_of
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
+from feedstore.clocks import wall_ms
 
 NAME = "catalog"
 GROWTH = 60

@@ -28,6 +28,7 @@ from feedstore.catalog.pins import update_of
 from feedstore.catalog.port import CatalogStore, Generation
 from feedstore.catalog.service import CatalogService
 from feedstore.catalog.settings import PINS, CatalogSettings
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.following import FEEDS
 from feedstore.following.service import FeedService
@@ -68,7 +69,7 @@ def on_pages(context: Context) -> list[Row]:
         with ours.ports(plain) as ports:
             for replica in ports.replicas.values():
                 ours.fill(replica, feeds)
-                replica.tables[FEEDS].sweep(wiring.wall_ms())
+                replica.tables[FEEDS].sweep(wall_ms())
             pins = {pin: created_ms for feed in feeds for pin, created_ms in feed.entries}
             saved = (Request(SavePin(Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, ms))) for pin, ms in pins.items())
             ours.record_indexed(ports.follows, saved, lambda done: context.say(f"{done:,} pins recorded"))
@@ -275,7 +276,7 @@ def builds(context: Context) -> list[Row]:
     from_follows, from_records = [], []
     file = context.scratch / "catalog-records"
     write(file, pins)
-    with closing(wiring.open_follows(config, wiring.wall_ms)) as follows:
+    with closing(wiring.open_follows(config, wall_ms)) as follows:
         saved = (
             Request(SavePin(Pin(pin, 1 + pin % OWNERS, 1 + pin % OWNERS, 1_000 + pin))) for pin in range(1, pins + 1)
         )
@@ -286,7 +287,7 @@ def builds(context: Context) -> list[Row]:
                 made = built(stores, follows)
                 from_follows.append(made / (time.perf_counter() - began))
                 began = time.perf_counter()
-                loaded = stores[0].load(wiring.wall_ms(), stored(file))
+                loaded = stores[0].load(wall_ms(), stored(file))
                 from_records.append(loaded.records / (time.perf_counter() - began))
     return [
         Row("a build from SQLite into both clusters, checked and in use", "records/s", from_follows, at_least(60_000)),

@@ -22,7 +22,6 @@ from bench.context import Context
 from bench.redis_server import redis_client
 from bench.results import Row, at_most, interleaved, latencies, of_sides, percentile, ratios
 from bench.timing import each_us, seconds
-from feedstore.app.wiring import wall_ms
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES
 from feedstore.catalog.pins import key_of, record_of, update_of
@@ -30,6 +29,7 @@ from feedstore.catalog.port import Delta, Fetched, Generation
 from feedstore.catalog.reader import Catalog
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, PinSaved
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 

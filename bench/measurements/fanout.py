@@ -7,7 +7,7 @@ from bench.children import MIB, run
 from bench.context import Context
 from bench.results import Row, at_most, ratios
 from feedstore.app.config import Config
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Edge, Follow, Pin, SavePin, user
 from feedstore.following import FEEDS, row_key
 from feedstore.follows.port import Request

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from bench import ours
 from bench.context import Context
 from bench.results import Row, at_least, interleaved, ratios
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, PinSaved
 from feedstore.following import FEEDS, Limits
 from feedstore.replicas.replicas import Replica

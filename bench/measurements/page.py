@@ -16,7 +16,7 @@ from bench.redis_server import redis_client
 from bench.redis_side import fill_feed, key
 from bench.results import Row, at_most, interleaved, latencies, of_sides, percentile, ratios
 from bench.timing import each_us
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, mutations
 from feedstore.following.pages import FeedPages

@@ -8,7 +8,7 @@ from itertools import chain
 
 from bench.context import Context
 from bench.results import Row, at_least, interleaved, percentile, ratios
-from feedstore.clocks import machine_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.follows import sqlite
 from feedstore.follows.port import Request
@@ -46,7 +46,7 @@ def _run(context: Context, clients: int, seconds: float) -> list[float]:
     """What each recording took, in s."""
     paths = [context.folder("recording") / "follows.db"]
     sqlite.create(paths)
-    with closing(sqlite.open_store(paths, machine_ms)) as store, ThreadPoolExecutor(clients) as pool:
+    with closing(sqlite.open_store(paths, wall_ms)) as store, ThreadPoolExecutor(clients) as pool:
         until_s = time.monotonic() + seconds
         found = list(chain.from_iterable(pool.map(partial(_client, store, until_s), range(clients))))
         recorded = store.counts().pins

@@ -15,7 +15,7 @@ from bench.feeds import Feed, made_feeds
 from bench.measurements.page import Times
 from bench.results import Row, at_least, at_most, interleaved, latencies, percentile, ratios
 from bench.timing import each_us
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, row_key
 from feedstore.following.pages import FeedPages

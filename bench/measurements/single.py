@@ -11,7 +11,7 @@ from bench import ours
 from bench.context import Context
 from bench.results import Row, at_most
 from feedstore.app.config import Config
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Action, Follow, Pin, SavePin, Unfollow, user
 from feedstore.following import FEEDS, entries_of, row_key
 from feedstore.follows.port import Request

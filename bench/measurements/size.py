@@ -7,7 +7,7 @@ from bench.feeds import made_feeds
 from bench.redis_server import redis_client
 from bench.redis_side import feed_bytes, fill_feed
 from bench.results import Row, at_most, ratios
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS
 
 NAME = "size"

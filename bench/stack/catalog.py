@@ -15,10 +15,11 @@ from bench.feeds import made_feeds
 from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, built, opened_stores
 from bench.results import Row, at_least
 from bench.stack.servers import Servers, home
-from feedstore.app import services, wiring
+from feedstore.app import services
 from feedstore.app.config import Config
 from feedstore.catalog.port import CatalogStore
 from feedstore.catalog.settings import PINS, CatalogSettings
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.follows.port import MAX_PAGE, Request
 from feedstore.follows.store import FollowStore
@@ -74,7 +75,7 @@ def _builds(context: Context, follows: FollowStore, stores: Sequence[CatalogStor
         made = built(stores, follows)
         from_follows.append(made / (time.perf_counter() - began))
         began = time.perf_counter()
-        loaded = stores[0].load(wiring.wall_ms(), stored(file))
+        loaded = stores[0].load(wall_ms(), stored(file))
         from_records.append(loaded.records / (time.perf_counter() - began))
         for store in stores:
             store.collect(1)

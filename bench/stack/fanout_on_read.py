@@ -14,7 +14,7 @@ from bench.measurements.page import Times
 from bench.measurements.serving import opened
 from bench.results import Row, at_least, interleaved, latencies, ratios
 from bench.stack.servers import Servers, database, insert, replica
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS
 from feedstore.following.pages import FeedPages
 from feedstore.follows.mysql.connections import MySQLConnection

@@ -18,7 +18,7 @@ from bench.native import write_cells
 from bench.ours import fill
 from bench.results import Row, Sample, at_least, interleaved, latencies, of_sides, ratios
 from bench.stack.servers import SLACK, Servers, replica
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS, columns, row_key
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Mutation, Put

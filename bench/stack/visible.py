@@ -26,7 +26,7 @@ from bench.stack.outage import PARTS
 from bench.stack.servers import Servers, home
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, user
 from workers.following.ports import Ports
 

@@ -17,7 +17,7 @@ from bench.results import Row, at_least, interleaved, ratios
 from bench.stack import stages
 from bench.stack.servers import Servers, feeds_of, home
 from feedstore.app.config import Config
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, PinSaved
 from feedstore.following import mutations
 from feedstore.widecolumn import Mutation

@@ -27,6 +27,7 @@ from deploy.drills.samples import Loss, loss
 from feedstore.app import services
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
+from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS, entries_of, row_key
 from feedstore.following.layout import bucket
 from feedstore.widecolumn import UnavailableError, WideColumnStore
@@ -215,10 +216,10 @@ def _drilled(
         _probing(config, url) as writes,
         _lag(config, plan.cluster) as lag,
     ):
-        now_ms = feedstore_wiring.wall_ms()
+        now_ms = wall_ms()
         first = _USERS_FROM + now_ms * 1_000
         users = _one_in_each(scene.regions, first)
-        load = Load(service, reads, writes, users, first, first, first, feedstore_wiring.wall_ms, lag)
+        load = Load(service, reads, writes, users, first, first, first, wall_ms, lag)
         follow_all(service, users, load.board)
         load.save_one()
         if _until_landed(stores, load) is None:

@@ -7,7 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, Final, NamedTuple, assert_never
 
 from feedstore.app.config import ClusterConfig, Config
-from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of, wall_ms
+from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
@@ -18,6 +18,7 @@ from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
 from feedstore.catalog.service import CatalogService, ServedCatalog
 from feedstore.catalog.settings import PINS, CatalogSettings, kind_of
 from feedstore.catalog.watch import CatalogWatch
+from feedstore.clocks import wall_ms
 from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.store import FollowStore

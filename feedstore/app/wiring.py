@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, assert_never
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import Prepare, replica
-from feedstore.clocks import HomeClock, Machine, machine_ms
+from feedstore.clocks import HomeClock, Machine, wall_ms
 from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.following import FEEDS, feed_table, trusted_watermark
@@ -29,10 +29,6 @@ if TYPE_CHECKING:
 
 FIRST_LOOK_S = 1.0
 """How long opening the clusters waits to learn each one's watermark."""
-
-
-wall_ms: Final = machine_ms
-"""The clock of this machine, ms since 1970."""
 
 
 CLOCK_NAME: Final = "clock.json"

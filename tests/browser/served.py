@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from tests.cli.command import Cli, eventually
 
 HOUR_MS = 3_600_000

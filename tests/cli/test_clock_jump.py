@@ -8,8 +8,7 @@ import pytest
 
 from feedstore.app import config as configuration
 from feedstore.app import wiring as feedstore_wiring
-from feedstore.app.wiring import wall_ms
-from feedstore.clocks import HomeClock
+from feedstore.clocks import HomeClock, wall_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.follows.port import Request
 from tests.cli.command import Cli

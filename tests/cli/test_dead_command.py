@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, PinSaved
 from tests.cli.command import Cli, eventually
 from workers.following.messages import Task, encode_action

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from feedstore.app import config as configuration
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.follows.store import FollowStore
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress

@@ -9,7 +9,7 @@ import pytest
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS, mutations
 from tests.crash import harness
 from tests.crash.points import POINTS, Trip

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from tests.crash import harness, victim
 from tests.crash.harness import Verdict
 from tests.crash.points import PARKING, POINTS

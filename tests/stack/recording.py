@@ -9,7 +9,7 @@ from typing import Self
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError, Request
 from feedstore.follows.store import FollowStore
 from workers.app import replay

@@ -14,7 +14,8 @@ import pytest
 
 from deploy.local import Stack
 from feedstore.app.config import FILE_NAME
-from feedstore.app.wiring import open_follows, wall_ms
+from feedstore.app.wiring import open_follows
+from feedstore.clocks import wall_ms
 from feedstore.domain import DeletePin, Follow, Pin, SavePin, user
 from feedstore.follows.port import FollowStoreUnavailableError, Request
 from feedstore.follows.store import FollowStore

@@ -20,7 +20,8 @@ import pytest
 from deploy.local import Stack
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
-from feedstore.app.wiring import reading, wall_ms
+from feedstore.app.wiring import reading
+from feedstore.clocks import wall_ms
 from feedstore.domain import Entry, Pin, PinSaved, SavePin, user
 from feedstore.following.pages import FeedPages
 from feedstore.following.service import FeedService

@@ -9,7 +9,8 @@ from contextlib import closing
 from typing import NamedTuple
 
 from feedstore.app.config import Config
-from feedstore.app.wiring import home_clock, wall_ms
+from feedstore.app.wiring import home_clock
+from feedstore.clocks import wall_ms
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
 

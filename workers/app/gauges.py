@@ -12,7 +12,7 @@ from typing import Final
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
-from feedstore.clocks import behind_ms
+from feedstore.clocks import behind_ms, wall_ms
 from feedstore.errors import NotNowError
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
 from feedstore.follows.port import Backlog, ClockStepError
@@ -97,7 +97,7 @@ class QueueGauges:
 
     def _clocks(self) -> Values:
         ports = self._ports
-        found: dict[tuple[str, ...], float] = {("process",): (feedstore_wiring.wall_ms() - ports.clock()) / 1_000}
+        found: dict[tuple[str, ...], float] = {("process",): (wall_ms() - ports.clock()) / 1_000}
         for shard in range(ports.follows.shards()):
             with suppress(NotNowError):
                 found[(f"shard-{shard}",)] = ahead_ms(ports, shard) / 1_000

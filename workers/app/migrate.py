@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from feedstore.app.config import Config
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.follows import sqlite, sqlite_files
 from feedstore.follows.port import WrongStoreError
 from workers.app import wiring

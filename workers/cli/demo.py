@@ -13,8 +13,8 @@ import click
 import msgspec
 
 from feedstore.app.config import Config
-from feedstore.app.wiring import wall_ms
 from feedstore.boards import Boards
+from feedstore.clocks import wall_ms
 from feedstore.errors import ConfigError
 from workers.app import demo as demonstration
 from workers.app import home, logs, replay, wiring

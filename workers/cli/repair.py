@@ -12,7 +12,8 @@ from pathlib import Path
 import click
 import msgspec
 
-from feedstore.app.wiring import monotonic_s, wall_ms
+from feedstore.app.wiring import monotonic_s
+from feedstore.clocks import wall_ms
 from workers.app import metering, wiring
 from workers.app.home import HomeBusyError
 from workers.app.metering import MetricsEndpoint

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from feedstore.app.config import FILE_NAME
-from feedstore.app.wiring import wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.errors import ConfigError
 from feedstore.http import tokens
 from feedstore.http.tokens import SCOPES, Scope

@@ -17,7 +17,7 @@ import pymysql
 import structlog
 
 from feedstore.background import on_a_thread
-from feedstore.clocks import machine_ms, steady
+from feedstore.clocks import steady, wall_ms
 from feedstore.follows.mysql.connections import MySQLPool, PoolBounds, meaning
 from feedstore.follows.mysql.schema import check, is_missing, migrate
 from feedstore.follows.mysql.servers import MySQLServer
@@ -60,7 +60,7 @@ def open_store(
     servers: Sequence[MySQLServer],
     clock: Callable[[], int] | None = None,
     bounds: PoolBounds | None = None,
-    own: Callable[[], int] = machine_ms,
+    own: Callable[[], int] = wall_ms,
     *,
     may_be_away: bool = False,
     meter: Meter = UNCOUNTED,

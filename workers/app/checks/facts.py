@@ -12,6 +12,7 @@ from typing import Final, assert_never
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
+from feedstore.clocks import wall_ms
 from feedstore.errors import PortError
 from feedstore.follows.port import OutdatedStoreError
 from feedstore.http import cursors, tokens
@@ -117,7 +118,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
     return HomeFacts(
         config=config,
         user=os.geteuid(),
-        now_ms=feedstore_wiring.wall_ms(),
+        now_ms=wall_ms(),
         located=tuple(located),
         entries=entries,
         rooms=tuple(_rooms([config.home, *names])),
@@ -201,7 +202,7 @@ def _kind(device: int) -> str:
 def _open_follows(config: Config, clocks_ms: list[int]) -> None:
     match config.shards_scheme:
         case "sqlite":
-            with closing(feedstore_wiring.open_follows(config, feedstore_wiring.wall_ms)) as follows:
+            with closing(feedstore_wiring.open_follows(config, wall_ms)) as follows:
                 clocks_ms.extend(follows.now(shard) for shard in range(follows.shards()))
         case "mysql":
             feedstore_wiring.mysql_servers(config)
