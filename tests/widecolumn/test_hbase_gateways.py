@@ -190,6 +190,11 @@ def test_what_a_gateway_answers(translate: Callable, error: Exception, message: 
     assert found.may_retry is may_retry
 
 
+@pytest.mark.parametrize("said", [None, "rs-1.example.org", "Timeout"])
+def test_what_may_be_retried_is_no_name_of_a_table(said: str | None):
+    assert str(thrift2.translate(structs.TIOError(said, True))) == str(said)
+
+
 @pytest.mark.parametrize("translate", [thrift1.translate, thrift2.translate])
 def test_what_is_no_answer_stays_as_it_is(translate: Callable):
     error = TimeoutError("slow")

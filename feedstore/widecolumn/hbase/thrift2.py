@@ -48,7 +48,9 @@ def translate(error: Exception) -> Exception:
     if isinstance(error, structs.TIOError):
         said = codec.shown(error.message)
         # If a table is missing, disabled or not made yet, HBase passes on only its name, and not what is wrong.
-        hint = "; is this table missing, disabled, or still being made?" if _TABLE.fullmatch(said) else ""
+        # Without a namespace it looks like any other word, such as a host of an error that passes.
+        is_table = _TABLE.fullmatch(said) and (":" in said or error.canRetry is False)
+        hint = "; is this table missing, disabled, or still being made?" if is_table else ""
         return AnsweredError(said + hint, may_retry=error.canRetry is not False)
     if isinstance(error, TApplicationException):
         return AnsweredError(codec.unexpected(error, "Thrift2"), may_retry=True)
