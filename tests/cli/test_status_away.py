@@ -213,6 +213,13 @@ def test_a_part_of_a_cluster_that_is_away_does_not_hide_how_far_it_is(filled: Cl
     assert "rows 00..: its server hangs" in (found.clusters["a"].error or "")
 
 
+def test_dead_letters_that_answer_are_counted_while_the_groups_are_away(filled: Cli) -> None:
+    with filled.ports() as ports:
+        found = looked(filled, replace(ports, queue=QUEUE_AWAY))
+    assert found.dead == 0
+    assert list(found.away) == ["queue"]
+
+
 def test_a_screen_says_what_is_unknown(filled: Cli) -> None:
     def away(name: str, progress: Any) -> Any:
         return Failing(progress, raising(UnavailableError("cut off"))) if name == "b" else progress

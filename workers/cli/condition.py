@@ -150,6 +150,8 @@ def look(
     to_relay = sum(each.actions for each in seen.values()) if len(seen) == len(shards) else None
     quiet = None if queue is None or to_relay is None else looks.begin("quiet", partial(until.idle, ports)).found()
     queue = queue or _Groups(dict.fromkeys(group for _, group in landed.groups(ports)), {}, {})
+    # They are in the queue. If both are away, the sentence about the queue is enough.
+    letters = at_letters.found() if asked is None else known("dead_letters", "the dead letters do", at_letters)
     home = home_clock(config)
     return Condition(
         worker=worker,
@@ -161,8 +163,7 @@ def look(
         members=queue.members,
         done=queue.done,
         waits_ms=None if oldest_ms is None else ports.clock() - oldest_ms,
-        # They are in the queue. If it is away, one sentence says so.
-        dead=None if asked is None else known("dead_letters", "the dead letters do", at_letters),
+        dead=None if isinstance(letters, NoAnswer) else letters,
         clusters={
             each.name: _cluster(each.name, state.found(), faults.found(), ports.clock())
             for each, state, faults in zip(replicas, at_clusters, at_faults, strict=True)
