@@ -60,6 +60,7 @@ class Idle(End):
 
     clusters: returns the names of the clusters to wait for, without those whose writer has ended. away_s: how long to
     wait for clusters that do not answer once nothing else is left to do.
+    clock: monotonic seconds.
     """
 
     rests_within_s = math.inf
@@ -70,11 +71,13 @@ class Idle(End):
         config: Config,
         clusters: Callable[[], Iterable[str]],
         away_s: float = math.inf,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = ports
         self._ticker = ticker(ports, config)
         self._clusters = clusters
         self._away_s = away_s
+        self._clock = clock
         self._waits_since_s: float | None = None
         self._settled_ms: int | None = None
 
@@ -101,8 +104,8 @@ class Idle(End):
             self._waits_since_s = None
             return
         if self._waits_since_s is None:
-            self._waits_since_s = time.monotonic()
-        if time.monotonic() - self._waits_since_s >= self._away_s:
+            self._waits_since_s = self._clock()
+        if self._clock() - self._waits_since_s >= self._away_s:
             self.away = {**self.away, **away}
 
 
