@@ -34,8 +34,7 @@ def landed_before(ports: Ports) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, replica in ports.replicas.items():
         # Groups of catalogs do not count: their updates are in no feed.
-        readers = [(ACTIONS, EXPANDER), *cluster_groups(name)]
-        at_rest = not any(lag_of(ports.queue, topic, group) for topic, group in readers)
+        at_rest = _have_nothing_left(ports, [(ACTIONS, EXPANDER), *cluster_groups(name)])
         progress = Progress(replica.progress)
         with suppress(DamagedError):
             at_rest_ms = progress.landed_before(settled_ms) if at_rest else 0
@@ -96,4 +95,8 @@ def drained(ports: Ports, clusters: Iterable[str]) -> bool:
     """Whether the expander and the groups that write these clusters have nothing left to do. What waits for the relay
     does not count.
     """
-    return not any(lag_of(ports.queue, topic, group) for topic, group in groups(ports, clusters))
+    return _have_nothing_left(ports, groups(ports, clusters))
+
+
+def _have_nothing_left(ports: Ports, some: Iterable[tuple[Topic[object], str]]) -> bool:
+    return not any(lag_of(ports.queue, topic, group) for topic, group in some)
