@@ -1,6 +1,6 @@
 """Verify: what it finds, each kind, and what it leaves alone because it may still be on its way."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pytest
 
@@ -282,6 +282,23 @@ def test_a_look_goes_on_after_a_user(world: World, followed: int, monkeypatch: p
         before = [each for earlier in looks[: number + 1] for each in earlier.findings]
         rest = [each for later in verifier.look(after_user=seen.up_to) for each in later.findings]
         assert before + rest == every
+
+
+def test_a_feed_whose_entries_are_soon_replaced_is_reported(world: World, monkeypatch: pytest.MonkeyPatch):
+    """All of a busy user's entries are missing, and new ones come while other users are looked at."""
+    readers = [1, *range(3, 42)]
+    world.do(*(Follow(reader, user(2)) for reader in readers), save(9), save(8), save(7))
+    batches, cells_of = 0, world.feeds.cells_of
+
+    def reading(rows: Sequence[bytes]) -> list[list[Cell]]:
+        nonlocal batches
+        batches += 1
+        if batches == 3:
+            world.do(save(6), save(5), save(4))
+        return cells_of(rows)
+
+    monkeypatch.setattr(world.feeds, "cells_of", reading)
+    assert (1, "missing", "7") in [each[:3] for each in world.found()]
 
 
 def test_feeds_of_many_followees_are_compared_over_pages(world: World):

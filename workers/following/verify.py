@@ -21,7 +21,9 @@ SUSPECTS_AT_ONCE = 200
 """Once this many users differ at first sight, they are looked at closely."""
 
 ROWS_AT_ONCE = 10
-"""The most feeds that are read at once for the close look."""
+"""The most feeds that are read at once for a close look. A busy feed may have only new entries after some seconds, so
+its second look follows soon after its first.
+"""
 
 USERS_AT_ONCE = 1_000
 """Progress is reported after this many users."""
@@ -118,7 +120,7 @@ class Verifier:
         """Looks again at the rows of earlier findings, in all clusters; returns the findings of now."""
         rows = {(finding.cluster, finding.row) for finding in findings if finding.kind == "displaced"}
         users = {finding.user for finding in findings if finding.kind not in ("displaced", "damaged")}
-        found = self._close_look(sorted(users), sorted(rows))
+        found = [finding for part in _parts(sorted(users), sorted(rows)) for finding in self._close_look(*part)]
         return [*self._newly_damaged(), *found]
 
     def _look(self, span: UserRange) -> Iterator[Seen]:
@@ -160,7 +162,7 @@ class Verifier:
         self._suspects += len(users)
         for finding in self._damage:
             self._clusters.pop(finding.cluster, None)
-        found = self._believed(list(users), displaced)
+        found = [finding for part in _parts(list(users), displaced) for finding in self._believed(*part)]
         users.clear()
         displaced.clear()
         return found
@@ -207,13 +209,11 @@ class Verifier:
         found: list[Finding] = []
         for name, row in displaced:
             found += _displaced(name, row, (self._rows(name, [row]) or [[]])[0])
-        for start in range(0, len(users), ROWS_AT_ONCE):
-            some = users[start : start + ROWS_AT_ONCE]
-            rows = [row_key(user) for user in some]
-            read = {name: self._rows(name, rows) for name in list(self._clusters)}
-            for number, user in enumerate(some):
-                shown = {name: each[number] for name, each in read.items() if each is not None}
-                found += self._judge(user, shown, before_ms)
+        rows = [row_key(user) for user in users]
+        read = {name: self._rows(name, rows) for name in list(self._clusters)} if users else {}
+        for number, user in enumerate(users):
+            shown = {name: each[number] for name, each in read.items() if each is not None}
+            found += self._judge(user, shown, before_ms)
         return found
 
     def _judge(self, user: int, read: Mapping[str, Sequence[Cell]], before_ms: Mapping[str, int]) -> Iterator[Finding]:
@@ -272,6 +272,16 @@ class Verifier:
                 yield Finding(truth.user, cluster, "masked", pin, created_ms, marker, row, why)
             else:
                 yield Finding(truth.user, cluster, "missing", pin, created_ms, ts, row, why)
+
+
+def _parts(
+    users: Sequence[int], displaced: Sequence[tuple[str, bytes]]
+) -> Iterator[tuple[Sequence[int], Sequence[tuple[str, bytes]]]]:
+    """Divides what is looked at closely, so that two looks at the same row are not far apart."""
+    if displaced:
+        yield [], displaced
+    for start in range(0, len(users), ROWS_AT_ONCE):
+        yield users[start : start + ROWS_AT_ONCE], []
 
 
 def _stray(truth: "_Truth", cluster: str, strays: Sequence[Cell], since_ms: int) -> Iterator[Finding]:
