@@ -1,5 +1,8 @@
 """What a loop does every so often."""
 
+from collections.abc import MutableMapping
+from typing import Any
+
 from feedstore.errors import NotNowError
 from feedstore.metering import Counting
 from workers.pipeline import metrics
@@ -56,3 +59,12 @@ def test_one_that_comes_often_is_not_done_again_sooner() -> None:
     bench = Bench(5)
     bench.away = 1
     assert bench.run(16) == [10, 15]
+
+
+def test_rounds_that_fail_for_long_are_logged_ever_more_rarely(logged: list[MutableMapping[str, Any]]) -> None:
+    bench = Bench(10)
+    bench.away = 100
+    bench.run(1_020)
+    bench.away = 1
+    bench.run(20)
+    assert [each["failures"] for each in logged] == [1, 2, 4, 8, 16, 32, 64, 1]

@@ -1,10 +1,14 @@
 """How long failing attempts rest, and when they do not."""
 
 import math
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
 
-from workers.pipeline.retry import RETRY_REST, Later, RetryPace, Share
+from feedstore.metering import Counting
+from workers.pipeline import metrics
+from workers.pipeline.retry import RETRY_REST, Away, Later, RetryPace, Share
 
 TOOK_S = 30.0
 
@@ -74,3 +78,21 @@ def test_what_is_tried_later_comes_when_it_is_due_the_earliest_first() -> None:
     assert (later.due_s(), later.first(9.0), later.first(10.0)) == (10.0, None, "a")
     assert sorted(later) == ["a", "b", "c"], "it stays until it is taken"
     assert [later.take() for _ in range(3)] == ["a", "b", "c"]
+
+
+def test_a_long_outage_is_logged_ever_more_rarely_and_its_end_once(
+    logged: list[MutableMapping[str, Any]],
+) -> None:
+    meter = Counting(lambda: 0.0)
+    away = Away(lambda: 0.0, meter, "relay-0", "outbox", "relay.unavailable", shard=0)
+    away.ended()
+    for _ in range(1_000):
+        away.noted("refused")
+    away.ended()
+    away.ended()
+    away.noted("refused again")
+    told = [(each["event"], each["shard"], each["failures"]) for each in logged]
+    outage = [("relay.unavailable", 0, 2**power) for power in range(10)]
+    assert told == [*outage, ("answers.again", 0, 1_000), ("relay.unavailable", 0, 1)]
+    (counted,) = [each for each in meter.counts().counters if each.name == metrics.AWAY.name]
+    assert counted.value == 1_001, "every failure counts"

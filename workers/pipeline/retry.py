@@ -133,6 +133,13 @@ class RetryPolicy:
 DEFAULT: Final = RetryPolicy()
 
 
+def is_told(failures: int) -> bool:
+    """Whether the last of so many failures in a row is worth a line in the log: ever fewer are, so that an outage of a
+    day does not fill it.
+    """
+    return failures.bit_count() == 1
+
+
 class Rest:
     """The rests that a loop takes from something that fails again and again. clock: monotonic seconds."""
 
@@ -164,7 +171,8 @@ class Rest:
 
 
 class Away(Rest):
-    """Something that a loop calls and that may be away: each failure is counted and logged, and begins a rest.
+    """Something that a loop calls and that may be away: each failure is counted, logged if `is_told`, and begins a
+    rest. Its end is logged once.
 
     name: the name of the loop. what: what is called, as the metric names it. event, about: what the log line says.
     """
@@ -196,8 +204,11 @@ class Away(Rest):
         least_s = 0.0 if attempt is None else self._share.failed(attempt[0], self._clock(), attempt[1])
         wait_s = self.failed(least_s=least_s)
         self._meter.add(metrics.AWAY, 1, *self._labels)
-        _log.warning(self._event, **self._about, wait_s=round(wait_s, 3), error=str(error))
+        log = _log.warning if is_told(self._failures) else _log.debug
+        log(self._event, **self._about, failures=self._failures, wait_s=round(wait_s, 3), error=str(error))
 
     def ended(self) -> None:
+        if self._failures:
+            _log.info("answers.again", **self._about, after=self._event, failures=self._failures)
         super().ended()
         self._share.ended()

@@ -11,6 +11,7 @@ from feedstore.errors import NotNowError
 from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline import metrics
 from workers.pipeline.burials import TooManyDeadLettersError
+from workers.pipeline.retry import is_told
 from workers.queue.port import PositionLostError
 
 _log = structlog.get_logger()
@@ -50,7 +51,7 @@ class Every:
 
     do: does a round; it raises NotNowError if the round must be repeated. every_s: the time from the beginning of one
     round to that of the next, and before the first one. clock: monotonic seconds. event: the log line about a round
-    that failed. meter: counts such rounds.
+    that failed, and `is_told`. meter: counts all that failed.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Every:
         self._event = event
         self._meter = meter
         self._due_s = clock() + every_s
+        self._failures = 0  # in a row
 
     @property
     def rest_s(self) -> float:
@@ -82,10 +84,13 @@ class Every:
         try:
             self._do()
             self._due_s = now_s + self._every_s
+            self._failures = 0
         except NotNowError as error:
             self._due_s = now_s + min(AGAIN_S, self._every_s)
             self._meter.add(metrics.AWAY, 1, self.name, "round")
-            _log.warning(self._event, loop=self.name, error=str(error))
+            self._failures += 1
+            log = _log.warning if is_told(self._failures) else _log.debug
+            log(self._event, loop=self.name, failures=self._failures, error=str(error))
         return False
 
     def close(self) -> None:

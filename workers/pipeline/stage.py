@@ -33,7 +33,7 @@ from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
 from workers.pipeline.parker import Parker
-from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy
+from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy, is_told
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
@@ -629,8 +629,7 @@ class Stage(Generic[Body]):
         return self._policy.wait_s(max(1, failures), self._rng)
 
     def _log_retry(self, failures: int, error: Exception) -> None:
-        # Logged ever more rarely: an outage of a day must not fill the log.
-        log = self._log.warning if failures.bit_count() == 1 else self._log.debug
+        log = self._log.warning if is_told(failures) else self._log.debug
         log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
 
 
