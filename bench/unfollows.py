@@ -29,7 +29,7 @@ from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
 from workers.following import Expander, Writer
 from workers.following.messages import Delivery, Task
-from workers.following.packs import Pack, decode_body
+from workers.following.packs import Pack, decode_bodies
 from workers.following.topics import DELIVERIES, TOPICS
 
 DAY_MS = 86_400_000
@@ -126,7 +126,7 @@ class _User:
         began_s = time.perf_counter()
         self._expander.expand(tasks)
         expanded_s = time.perf_counter()
-        messages = [decode_body(each.value) for each in self._consumer.poll(100_000, 0)]
+        messages = [body for each in self._consumer.poll(100_000, 0) for body in decode_bodies(each.value)]
         taken_s = time.perf_counter()
         self._writer.write([each for each in messages if isinstance(each, Delivery | Pack)])
         written_s = time.perf_counter()

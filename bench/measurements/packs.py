@@ -11,7 +11,7 @@ from feedstore.following import MAX_CHUNK, feed_table, mutations
 from feedstore.widecolumn import Put
 from feedstore.widecolumn.arrays import gathered
 from workers.following.messages import Block, Delivery, decode_delivery, encode_delivery
-from workers.following.packs import Pack, cell_mutations, decode_body, packed
+from workers.following.packs import Pack, cell_mutations, decode_bodies, packed
 
 NAME = "packs"
 LOT = 500
@@ -52,7 +52,7 @@ def _together(lot: Lot) -> int:
     for message in packed(lot):
         value = encode_delivery(message)
         size += len(value)
-        body = decode_body(value)
+        (body,) = decode_bodies(value)
         assert isinstance(body, Pack)
         cell_mutations([body])
     return size

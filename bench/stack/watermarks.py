@@ -71,7 +71,7 @@ def _park(progress: Progress, deliveries: int) -> None:
 
 
 def _advance(progress: Progress, ms: int) -> None:
-    progress.advance({Through(0, 1, 0, 1): ms})
+    progress.advance({Through(0, 1, 1): ms})
 
 
 def _looks(place: Replica, calls: int) -> Callable[[], list[float]]:

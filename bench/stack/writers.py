@@ -23,7 +23,7 @@ from feedstore.following import mutations
 from feedstore.widecolumn import Mutation
 from workers.following.groups import writer_group
 from workers.following.messages import Block, Delivery, encode_delivery
-from workers.following.packs import Pack, cell_mutations, decode_body, packed
+from workers.following.packs import Pack, cell_mutations, decode_bodies, packed
 from workers.following.topics import DELIVERIES
 from workers.queue.port import go_back, lag_of
 
@@ -167,14 +167,14 @@ def _mutations(config: Config) -> Iterator[Sequence[Mutation]]:
         while ahead > 0:
             for message in consumer.poll(500, 1.0):
                 ahead -= 1
-                body = decode_body(message.value)
-                if isinstance(body, Pack):
-                    yield cell_mutations([body])
-                elif isinstance(body, Delivery):
-                    yield [
-                        *(mutations.put(block.rows, block.pins) for block in body.puts),
-                        *(mutations.remove(block.rows, block.pins) for block in body.markers),
-                    ]
+                for body in decode_bodies(message.value):
+                    if isinstance(body, Pack):
+                        yield cell_mutations([body])
+                    elif isinstance(body, Delivery):
+                        yield [
+                            *(mutations.put(block.rows, block.pins) for block in body.puts),
+                            *(mutations.remove(block.rows, block.pins) for block in body.markers),
+                        ]
 
 
 def _start_over(config: Config, clusters: Sequence[str]) -> None:

@@ -1,8 +1,9 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
 Fourteen kinds of rows, named by their first byte:
-- ticks: one cell for each pair of a partition of the topic that is written to the cluster and a partition of the topic
-  that ticks start in. Its timestamp is the latest settled time that has come through this pair.
+- ticks: one cell for each partition of the topic that is written to the cluster. Its timestamp is the latest settled
+  time that has come through it from every source: a partition of the topic that ticks start in. Earlier versions noted
+  a cell for each pair of a partition and a source.
 - put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`.
 - parked: a note keeps the watermark at or below a time until a partition of a topic is applied up to an offset. Then
   everything has landed that committed in the ten seconds from that time and was parked there before that offset. What
@@ -34,6 +35,7 @@ Fourteen kinds of rows, named by their first byte:
 
 import itertools
 import struct
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -88,13 +90,12 @@ _READ_AT_ONCE = 1_000
 
 
 class Through(NamedTuple):
-    """The way that a tick has taken: through one of the `partitions` of the topic that is written to the cluster, and
-    one of the `sources`, the partitions of the topic before it.
+    """What ticks have come through: one of the `partitions` of the topic that is written to the cluster, from all
+    `sources`, the partitions of the topic before it.
     """
 
     partition: int
     partitions: int
-    source: int
     sources: int
 
 
@@ -102,18 +103,39 @@ def progress_table(purge_window_ms: int) -> Table:
     return Table(PROGRESS, 9, 16, trim=None, purge_window_ms=purge_window_ms)
 
 
-def settled_through(ticks: Sequence[Cell]) -> int | None:
-    """The settled time that has come through every partition; None while no tick has come through one of them.
-
-    Pure. Each cell is (partition, partitions, source, sources) at its settled time. If the number of partitions or
-    sources grew, the largest counts.
+class NotedTicks(NamedTuple):
+    """How far ticks have come. partitions: the largest number of partitions that they named. settled: the settled time
+    that has come through each of these from every source; a partition is missing until one has.
     """
-    heard: dict[tuple[int, ...], int] = {_TICK.unpack(cell.column): cell.timestamp for cell in ticks}
-    partitions = max((key[1] for key in heard), default=0)
-    sources = max((key[3] for key in heard), default=0)
-    wanted = [(p, partitions, s, sources) for p in range(partitions) for s in range(sources)]
-    times: list[int] = [heard[key] for key in wanted if key in heard]
-    return min(times) if times and len(times) == len(wanted) else None
+
+    partitions: int
+    settled: Mapping[int, int]
+
+    def through_all(self) -> int | None:
+        """The settled time that has come through every partition; None while it has not come through one of them."""
+        return min(self.settled.values()) if 0 < len(self.settled) == self.partitions else None
+
+
+def noted_ticks(ticks: Sequence[Cell]) -> NotedTicks:
+    """What the cells of the row of ticks say. Pure.
+
+    A cell is (partition, partitions, sources, 0) at its settled time. One of an earlier version is (partition,
+    partitions, source, sources): it counts together with those of all other sources. What a time says of a partition
+    stays true if the number of sources grows.
+    """
+    settled: dict[tuple[int, int], int] = {}
+    pairs: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for column, settled_ms in ticks:
+        partition, partitions, _, sources = _TICK.unpack(column)
+        if sources:
+            pairs[partition, partitions, sources].append(settled_ms)
+        else:
+            settled[partition, partitions] = max(settled_ms, settled.get((partition, partitions), 0))
+    of_pairs = [(way, min(times)) for way, times in pairs.items() if len(times) == way[2]]
+    for (partition, partitions, _), settled_ms in of_pairs:
+        settled[partition, partitions] = max(settled_ms, settled.get((partition, partitions), 0))
+    most = max((partitions for _, partitions in [*settled, *(way[:2] for way in pairs)]), default=0)
+    return NotedTicks(most, {partition: ms for (partition, of), ms in settled.items() if of == most})
 
 
 class _Bounds(NamedTuple):
@@ -185,7 +207,7 @@ class State(NamedTuple):
 
     watermark: None if it is unknown.
     settled: the watermark as it would be without holds and without what is parked.
-    heard: the newest tick that has come through each way, including those of earlier numbers of partitions.
+    heard: the settled time that has come through each partition; those that none has come through are missing.
     put_off, refills, fanouts: the `since` of each action that keeps the watermark back, in no order.
     parked: the same for each note on what is parked. It may lack some: it has those that one look has read, which are
         the oldest.
@@ -193,7 +215,7 @@ class State(NamedTuple):
 
     watermark: int | None
     settled: int | None
-    heard: Sequence[tuple[Through, int]]
+    heard: Mapping[int, int]
     put_off: Sequence[int]
     refills: Sequence[int]
     fanouts: Sequence[int]
@@ -220,7 +242,7 @@ class Progress:
         """The cluster's watermark; None if nothing is known of it yet. Raises UnavailableError."""
         self._times = None  # looked up again: readers run while it changes
         # Holds are read after the ticks: a hold is written before any tick that could pass it.
-        settled = settled_through(self._store.cells(self._row(_TICKS)))
+        settled = noted_ticks(self._store.cells(self._row(_TICKS))).through_all()
         return None if settled is None else _watermark(settled, self._held())
 
     def landed_before(self, settled_ms: int) -> int:
@@ -232,17 +254,16 @@ class Progress:
     def state(self) -> "State":
         """How far the cluster is, and what keeps it back. Raises UnavailableError."""
         self._times = None  # as for the watermark, and in the same order
-        ticks = self._store.cells(self._row(_TICKS))
-        settled, held = settled_through(ticks), self._held()
-        heard = [(Through(*_TICK.unpack(cell.column)), cell.timestamp) for cell in ticks]
+        heard = noted_ticks(self._store.cells(self._row(_TICKS)))
+        settled, held = heard.through_all(), self._held()
         watermark = None if settled is None else _watermark(settled, held)
-        return State(watermark, settled, heard, *_by_kind(settled or 0, held))
+        return State(watermark, settled, heard.settled, *_by_kind(settled or 0, held))
 
     def advance(self, settled: Mapping[Through, int]) -> None:
         """Notes the settled times that have come through some partitions, and until when all holds have passed."""
         row = self._row(_TICKS)
-        self._store.apply([Put([(row, ms)], [_TICK.pack(*through)]) for through, ms in settled.items()])
-        slowest = settled_through(self._store.cells(row))
+        self._store.apply([Put([(row, ms)], [_TICK.pack(*through, 0)]) for through, ms in settled.items()])
+        slowest = noted_ticks(self._store.cells(row)).through_all()
         if slowest is None:
             return
         bounds = self._bounds()
@@ -338,7 +359,8 @@ class Progress:
 
     def partitions(self) -> int:
         """The largest number of partitions of a topic that ticks came through; 0 if no tick came."""
-        return max((max(_TICK.unpack(cell.column)[1::2]) for cell in self._store.cells(self._row(_TICKS))), default=0)
+        ways = [_TICK.unpack(cell.column) for cell in self._store.cells(self._row(_TICKS))]
+        return max((max(partitions, sources or third) for _, partitions, third, sources in ways), default=0)
 
     def refuse_unwritable(self) -> None:
         """Checks that holds can be written: writes a delete marker without effect. Raises UnavailableError if the

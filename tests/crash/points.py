@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -114,6 +114,10 @@ class _TrippingQueue(_Tripping):
             return
         step = f"publish.{topic.name.removeprefix('feed.')}.{_kind(values[0])}"
         self._trip.around(step, lambda: self._port.publish(topic, values, partition))
+
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        for partition, some in values.items():
+            self.publish(topic, some, partition)
 
     def consumer(self, topic: Topic[object], group: str) -> Any:
         return _Tripping(self._port.consumer(topic, group), self._trip, {"commit": f"commit.{group}"})

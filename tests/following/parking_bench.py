@@ -134,6 +134,10 @@ class Queue:
             raise QueueUnavailableError("away")
         self._trip.around(lambda: self._queue.publish(topic, values, partition))
 
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        for partition, some in values.items():
+            self.publish(topic, some, partition)
+
     def consumer(self, topic: Topic[object], group: str) -> Consumer:
         return Member(self._queue.consumer(topic, group), self._trip)
 

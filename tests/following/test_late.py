@@ -29,7 +29,7 @@ from workers.following.messages import (
     encode_action,
     wrap_actions,
 )
-from workers.following.packs import Pack, decode_body
+from workers.following.packs import Pack
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
@@ -122,7 +122,7 @@ class Pipeline:
     def poll(self, cluster: str, limit: int) -> list[tuple[int, Delivery | Hold | Pack | Tick]]:
         messages = self.deliveries[cluster].poll(limit, 0)
         self.deliveries[cluster].commit({each.partition: each.offset + 1 for each in messages})
-        return [(each.partition, decode_body(each.value)) for each in messages]
+        return [(each.partition, body) for each in messages for body in DELIVERIES.bodies(each.value)]
 
     def write(self, cluster: str, limit: int = 1_000) -> bool:
         """One poll of one cluster's writer."""

@@ -30,6 +30,7 @@ from workers.following.messages import (
     ACTIONS_BYTES,
     ACTIONS_VERSION,
     RANGE_VERSION,
+    TICKS_VERSION,
     ActionMessage,
     Block,
     Delivery,
@@ -41,6 +42,7 @@ from workers.following.messages import (
     RangeTask,
     Stray,
     Task,
+    Ticks,
     decode_actions,
     decode_delivery,
     decode_parked,
@@ -166,6 +168,7 @@ SAMPLES: dict[str, tuple[bytes, Callable[[bytes], object]]] = {
     "hold of a fanout": (encode_delivery(Hold(1, 2, None, "fanout")), decode_delivery),
     "hold of one cluster": (encode_delivery(Hold(1, 2, "b")), decode_delivery),
     "delivery tick": (encode_delivery(Tick(1, 0, 1)), decode_delivery),
+    "delivery ticks": (encode_delivery(Ticks([(0, 1), (2, 5)], 3, 4)), decode_delivery),
     "parked": (encode_parked(Parked("a", 18, 19, FULL)), decode_parked),
 }
 
@@ -283,9 +286,20 @@ OPTIONAL = {
     *((*place, name) for place in INSIDE for name in ("purge", "cluster", "after_ms")),
 }
 """Fields in which null says something, but for the cluster that a message is parked for."""
-UNBOUNDED = {("body", "source"), ("body", "sources"), *((*place, "purge", "parts") for place in INSIDE)}
+UNBOUNDED = {
+    ("body", "source"),
+    ("body", "sources"),
+    ("body", "partitions"),
+    *(("body", "settled", number, 0) for number in range(2)),
+    *((*place, "purge", "parts") for place in INSIDE),
+}
 """Numbers that are not stored: they are large enough as they are."""
-FROM_ZERO = {("body", "source"), ("range", "after"), ("traces", 0, 0)}
+FROM_ZERO = {
+    ("body", "source"),
+    *(("body", "settled", number, 0) for number in range(2)),
+    ("range", "after"),
+    ("traces", 0, 0),
+}
 
 
 def is_parked_for(document: Any, path: tuple[Any, ...]) -> bool:
@@ -361,11 +375,12 @@ def test_the_order_of_fields_and_white_space_say_nothing(sample: tuple[bytes, Ca
 def test_another_version_is_named_whatever_it_holds(version: int) -> None:
     for body in (json.loads(SAMPLES["hold"][0])["body"], {"type": "yet to come"}, None, [1], "x"):
         value = json.dumps({"v": version, "body": body}).encode()
-        assert refused(decode_delivery, value) == "unknown_version"
+        assert refused(decode_delivery, value) == ("malformed" if version == TICKS_VERSION else "unknown_version")
         assert refused(decode_actions, value) == (
             "malformed" if version in {ACTIONS_VERSION, RANGE_VERSION} else "unknown_version"
         )
-    assert refused(decode_delivery, b'{"v": %d}' % version) == "unknown_version"
+    if version != TICKS_VERSION:
+        assert refused(decode_delivery, b'{"v": %d}' % version) == "unknown_version"
 
 
 RECORDED = st.lists(ACTION_MESSAGES, max_size=30).map(
@@ -561,7 +576,7 @@ def _delivery(fields: str) -> str:
         ("[]", "expected an object, got a list of 0"),
         (
             '{"v":1,"body":{"type":"explode"}}',
-            "body.type: expected 'delivery', 'hold', 'tick' or 'pack', got 'explode'",
+            "body.type: expected 'delivery', 'hold', 'tick', 'ticks' or 'pack', got 'explode'",
         ),
         (
             '{"v":1,"body":{"type":"hold","since_ms":"1","until_ms":2}}',

@@ -45,7 +45,7 @@ from workers.following.messages import (
     encode_delivery,
     schemas,
 )
-from workers.following.packs import Pack, cell_mutations, column, decode_body, encode_body, packed, unpacked
+from workers.following.packs import Pack, cell_mutations, column, decode_bodies, encode_body, packed, unpacked
 from workers.following.redeliver import redeliver
 from workers.following.topics import DELIVERIES
 from workers.pipeline.retry import RetryPolicy
@@ -89,6 +89,11 @@ def deliveries(draw: st.DrawFn) -> Delivery:
 
 
 Cell = tuple[RecordedAction, int, str | None, bool, int, int, int, int]
+
+
+def decode_body(value: bytes) -> Any:
+    (body,) = decode_bodies(value)
+    return body
 
 
 def cells_of(message: object) -> list[Cell]:
@@ -443,7 +448,8 @@ def test_a_block_or_a_pack_of_too_many_cells_is_malformed() -> None:
 def test_other_bodies_have_no_second_version_and_packs_no_first() -> None:
     assert refused(VALUE.replace(b'{"v":2', b'{"v":1')) == "malformed"
     assert refused(b'{"v":2,"body":{"type":"hold","since_ms":1,"until_ms":2}}') == "malformed"
-    assert refused(VALUE.replace(b'{"v":2', b'{"v":3')) == "unknown_version"
+    assert refused(VALUE.replace(b'{"v":2', b'{"v":3')) == "malformed"
+    assert refused(VALUE.replace(b'{"v":2', b'{"v":4')) == "unknown_version"
     assert refused(VALUE + b" " * (MAX_MESSAGE_BYTES + 1 - len(VALUE))) == "oversized"
 
 

@@ -21,7 +21,7 @@ from workers.following.messages import Hold, decode_delivery, encode_action
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.port import lag_of
+from workers.queue.port import Message
 
 LIMITS = Limits(10, 5, action_age_ms=10_000, delivery_age_ms=5_000, purge_window_ms=21_000)
 
@@ -69,17 +69,65 @@ def test_a_partition_that_is_not_among_them_still_holds_the_watermark_back() -> 
     assert Progress(store).watermark() == 6_000
 
 
-def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition() -> None:
-    queue = MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: 1_000)
+def test_rule_10_a_source_that_no_tick_came_from_holds_the_watermark_back() -> None:
+    store = Counting(progress_table(LIMITS.purge_window_ms))
+    handler = writer(store, bag(3, 2))
+    for partition, source in ((0, 0), (0, 1), (1, 0), (1, 1), (1, 2)):
+        handler.tick([(partition, Tick(7_000 + source, source, 3, 2))])
+        assert Progress(store).watermark() is None
+    handler.tick([(0, Tick(9_000, 2, 3, 2))])
+    assert Progress(store).watermark() == 7_000
+    handler.tick([(partition, Tick(9_000, source, 3, 2)) for partition in (0, 1) for source in (1, 2)])
+    assert Progress(store).watermark() == 7_000, "the first source is behind"
+    assert store.calls == 2, "one for each partition: nothing else has changed"
+
+
+def test_rule_10_a_writer_that_was_restarted_claims_nothing_of_what_it_has_not_met() -> None:
+    store, queue = MemoryStore(progress_table(LIMITS.purge_window_ms)), bag(2)
+    writer(store, queue).tick([(0, Tick(7_000, 0, 2, 1)), (0, Tick(8_000, 1, 2, 1))])
+    assert Progress(store).watermark() == 7_000
+    again = writer(store, queue)
+    again.tick([(0, Tick(9_000, 1, 2, 1))])
+    assert Progress(store).watermark() == 7_000
+    again.tick([(0, Tick(9_500, 0, 2, 1))])
+    assert Progress(store).watermark() == 9_000
+
+
+def test_rule_10_a_source_that_was_added_is_waited_for() -> None:
+    store, queue = MemoryStore(progress_table(LIMITS.purge_window_ms)), bag(1)
+    handler = writer(store, queue)
+    handler.tick([(0, Tick(7_000, 0, 1, 1))])
+    queue.grow(ACTIONS)
+    handler.tick([(0, Tick(8_000, 0, 2, 1))])
+    assert Progress(store).watermark() == 7_000
+    handler.tick([(0, Tick(7_500, 1, 2, 1))])
+    assert Progress(store).watermark() == 7_500
+
+
+def passed_on(ticks: Sequence[Tick], partitions: int) -> list[list[Message]]:
+    """The messages that an expander makes of ticks, for each partition of the deliveries."""
+    queue = MemoryQueue({topic: partitions if topic is DELIVERIES else 2 for topic in TOPICS}, lambda: 1_000)
     follows = FollowStore([MemoryShard(lambda: 1_000)])
     expander = Expander(follows, queue, LIMITS, Respacing(Boards(follows), lambda: 0.0).respace)
-    expander.tick([Tick(100, 0, 2), Tick(300, 0, 2), Tick(200, 1, 2), Tick(150, 0, 2)])
-    consumer = queue.consumer(DELIVERIES, "writer-a")
-    got = [(message.partition, decode_delivery(message.value)) for message in consumer.poll(100, 0)]
-    assert sorted(got, key=str) == sorted(
-        [(partition, tick) for partition in (0, 1) for tick in (Tick(300, 0, 2, 2), Tick(200, 1, 2, 2))], key=str
-    )
-    assert lag_of(queue, ACTIONS, "expander") == 0
+    expander.tick(ticks)
+    found = queue.consumer(DELIVERIES, "writer-a").poll(100, 0)
+    return [[each for each in found if each.partition == partition] for partition in range(partitions)]
+
+
+def test_the_newest_tick_of_each_source_is_passed_on_to_every_partition_in_one_message() -> None:
+    several = passed_on([Tick(100, 0, 2), Tick(300, 0, 2), Tick(200, 1, 2), Tick(150, 0, 2)], 3)
+    for (message,) in several:
+        assert set(DELIVERIES.bodies(message.value)) == {Tick(300, 0, 2, 3), Tick(200, 1, 2, 3)}
+    for (message,) in passed_on([Tick(100, 1, 2)], 2):
+        assert decode_delivery(message.value) == Tick(100, 1, 2, 2), "earlier writers read it as well"
+
+
+def test_ticks_that_count_other_numbers_of_sources_are_messages_of_their_own() -> None:
+    (messages,) = passed_on([Tick(100, 0, 1), Tick(300, 0, 2), Tick(200, 1, 2)], 1)
+    assert [set(DELIVERIES.bodies(each.value)) for each in messages] == [
+        {Tick(100, 0, 1, 1)},
+        {Tick(300, 0, 2, 1), Tick(200, 1, 2, 1)},
+    ]
 
 
 def test_rule_10_where_partitions_are_added_beside_an_old_writer_its_watermark_waits_for_them() -> None:

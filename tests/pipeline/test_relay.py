@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -63,10 +63,10 @@ class ShakyQueue(MemoryQueue):
 
     is_away = False
 
-    def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         if self.is_away:
             raise QueueUnavailableError("queue: away")
-        super().publish(topic, values, partition)
+        super().publish_each(topic, values)
 
 
 class Bench:

@@ -126,9 +126,15 @@ class TestedQueue:
         self.move = self.queue.move
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+        self._noting(lambda: self.queue.publish(topic, values, partition))
+
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        self._noting(lambda: self.queue.publish_each(topic, values))
+
+    def _noting(self, publish: Callable[[], None]) -> None:
         if self._calls.unnoted_ms != self._clock.now_ms:
             self._note()
-        self.queue.publish(topic, values, partition)
+        publish()
         self._calls.unnoted_ms = self._clock.now_ms
 
     def consumer(self, topic: Topic[object], group: str) -> PromptConsumer:

@@ -77,16 +77,21 @@ class MemoryQueue:
         return len(self._state.logs[topic])
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
+        if values and partition is None:
+            partition = next(self._turns) % self.partitions(topic)
+        self.publish_each(topic, {} if partition is None else {partition: values})
+
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         logs = self._state.logs[topic]
-        if partition is not None:
+        for partition, some in values.items():
             check_partition(topic.name, partition, len(logs))
-        if not values:
+            refuse_oversized(topic.name, some)
+        if not any(values.values()):
             return
-        refuse_oversized(topic.name, values)
         with self._open() as state:
-            log = logs[next(self._turns) % len(logs) if partition is None else partition]
-            log.values.extend(values)
-            log.published_ms.extend(repeat(self._clock(), len(values)))
+            for partition, some in values.items():
+                logs[partition].values.extend(some)
+                logs[partition].published_ms.extend(repeat(self._clock(), len(some)))
             state.changed.notify_all()
 
     def consumer(self, topic: Topic[object], group: str) -> "MemoryConsumer":

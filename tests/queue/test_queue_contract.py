@@ -61,8 +61,33 @@ def test_calls_without_a_partition_use_all_of_them(bench: Bench) -> None:
     assert {message.partition for message in drain(bench.consumer("a"))} == set(range(bench.partitions))
 
 
+def test_several_partitions_are_published_to_together_each_in_its_order(bench: Bench) -> None:
+    bench.queue.publish(DELIVERIES, [b"first"], bench.partitions - 1)
+    bench.queue.publish_each(
+        DELIVERIES, {partition: numbered(3, 10 * partition) for partition in range(bench.partitions)}
+    )
+    bench.queue.publish_each(DELIVERIES, {0: [b"last"]})
+    found = drain(bench.consumer("a"))
+    for partition in range(bench.partitions):
+        first, last = [b"first"] * (partition == bench.partitions - 1), [b"last"] * (partition == 0)
+        own = [message.value for message in found if message.partition == partition]
+        assert own == [*first, *numbered(3, 10 * partition), *last]
+
+
+def test_if_one_of_several_partitions_or_messages_is_refused_nothing_is_stored(bench: Bench) -> None:
+    with pytest.raises(ValueError, match="partition"):
+        bench.queue.publish_each(DELIVERIES, {0: [b"x"], bench.partitions: [b"y"]})
+    with pytest.raises(ValueError, match="partition"):
+        bench.queue.publish_each(DELIVERIES, {-1: [b"x"], 0: [b"y"]})
+    with pytest.raises(MessageRefusedError):
+        bench.queue.publish_each(DELIVERIES, {0: [b"x"], bench.partitions - 1: [b"y", bytes(MAX_MESSAGE_BYTES + 1)]})
+    assert bench.consumer("a").poll(10, 0) == []
+
+
 def test_publishing_nothing_does_nothing(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, [])
+    bench.queue.publish_each(DELIVERIES, {})
+    bench.queue.publish_each(DELIVERIES, {0: []})
     assert lag_of(bench.queue, DELIVERIES, "a") == 0
     assert bench.consumer("a").poll(10, 0) == []
 

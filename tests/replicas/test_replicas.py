@@ -322,7 +322,7 @@ def test_a_cluster_that_came_back_with_nothing_waits_until_it_has_caught_up(pair
 
 def test_watermarks_are_looked_at_beside_the_pages():
     stores = {name: MemoryStore(progress_table(1_000)) for name in ("a", "b")}
-    Progress(stores["a"]).advance({Through(0, 1, 0, 1): 4_200})
+    Progress(stores["a"]).advance({Through(0, 1, 1): 4_200})
     stores["b"].close()
     heard: list[tuple[str, int | None]] = []
     watching = Watermarks(
@@ -334,7 +334,7 @@ def test_watermarks_are_looked_at_beside_the_pages():
     )
     watching.wait(LONG_S)
     assert heard[0] == ("a", 4_200)
-    Progress(stores["a"]).advance({Through(0, 1, 0, 1): 4_900})
+    Progress(stores["a"]).advance({Through(0, 1, 1): 4_900})
     until(lambda: heard[-1] == ("a", 4_900), "the new watermark is heard of")
     assert {name for name, _ in heard} == {"a"}
     watching.close()

@@ -1,6 +1,6 @@
 """A queue that misbehaves as much as its port allows: any order, any number of times."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
@@ -137,6 +137,10 @@ class Bag:
                         if self.sticky and self._rng.random() < self.sticky:
                             group.stuck.add((chosen, ends[chosen]))
                     ends[chosen] += 1
+
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        for partition, some in values.items():
+            self.publish(topic, some, partition)
 
     def _parts(self, body: Any) -> list[Any]:
         """A pack in the parts that a stage may make of it: halves, and parts by the buckets of rows."""

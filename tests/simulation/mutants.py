@@ -42,7 +42,7 @@ from workers.following.messages import Delivery, Hold, Parked, RangeTask, Task
 from workers.following.packs import Pack
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
-from workers.pipeline.ticks import Tick
+from workers.pipeline.ticks import Settled, Tick
 from workers.queue.port import Topic
 
 Patches = Sequence[tuple[object, str, Any]]
@@ -517,6 +517,13 @@ def _sources_at_start(world: World) -> None:
     world.ticker._queue = _Lying(world.ticker._queue, partitions=lambda _topic: count)  # type: ignore[assignment]
 
 
+def _some_sources_are_enough() -> Patches:
+    def settled_ms(settled: Settled) -> int | None:
+        return min(settled._by_source.values(), default=None)
+
+    return [(Settled, "settled_ms", settled_ms)]
+
+
 def _applied_before_landing() -> Patches:
     real = Parking.land
 
@@ -602,7 +609,7 @@ _TRIMMED = replace(
 )
 _SAME_MS = replace(_STUCK, paces=(0.02,), leap=0, past=0, boards=(21,), owners=(11,), delete=0)
 _TICKING = replace(GENERAL, ticking=1, tick=0.5, delete=0, walk=0)
-_LATE_TICKS = replace(_LATE, followees=(), ticking=1, tick=1, delete=0, prelude=6, follow_all=1, unfollow=1, steps=300)
+_LATE_TICKS = replace(_LATE, followees=(), ticking=1, tick=1, delete=0, prelude=6, follow_all=1, unfollow=1)
 _LATE_AGAIN = replace(
     _LATE,
     shards=(1,),
@@ -864,6 +871,13 @@ MUTANTS: dict[str, Taken] = {
             10,
             "the relay counts the partitions that there were when it was started",
             tampered=_sources_at_start,
+            profile=_GROWN,
+        ),
+        Taken(
+            "some_sources_are_enough",
+            10,
+            "a writer notes what has settled before ticks of all partitions of the actions have come",
+            _some_sources_are_enough,
             profile=_GROWN,
         ),
         Taken(

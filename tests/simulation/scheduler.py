@@ -4,7 +4,7 @@ Nothing is shared between two calls of a handler, so the pause after one is the 
 has not begun is before its first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
@@ -167,3 +167,7 @@ class QueuePort(Port):
             if self._trace is not None:
                 self._trace("queue", "publish", (topic, piece, partition), {}, None)
             self._scheduler.pause()
+
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        for partition, some in values.items():
+            self.publish(topic, some, partition)

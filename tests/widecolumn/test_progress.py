@@ -29,8 +29,13 @@ def progress(store: MemoryStore) -> Progress:
     return Progress(store)
 
 
-def advance(progress: Progress, ms: int, partition: int = 0, partitions: int = 1, source: int = 0, sources: int = 1):
-    progress.advance({Through(partition, partitions, source, sources): ms})
+def advance(progress: Progress, ms: int, partition: int = 0, partitions: int = 1, sources: int = 1):
+    progress.advance({Through(partition, partitions, sources): ms})
+
+
+def note_pair(store: MemoryStore, ms: int, partition: int, partitions: int, source: int, sources: int):
+    """Notes a tick of one source as versions did that noted each pair of a partition and a source."""
+    store.apply([Put([(b"t" + bytes(8), ms)], [struct.pack(">IIII", partition, partitions, source, sources)])])
 
 
 def test_rule_10_nothing_is_claimed_before_the_first_tick(progress: Progress):
@@ -50,14 +55,46 @@ def test_rule_10_a_tick_that_comes_late_does_not_turn_the_watermark_back(progres
     assert progress.watermark() == 2_000
 
 
-def test_rule_10_the_watermark_waits_for_every_partition_and_every_source(progress: Progress):
+def test_rule_10_the_watermark_waits_for_every_partition(progress: Progress):
+    for partition in range(2):
+        advance(progress, 1_000 + partition, partition, 3)
+        assert progress.watermark() is None
+    advance(progress, 5_000, 2, 3)
+    assert progress.watermark() == 1_000
+
+
+def test_rule_10_ticks_of_earlier_versions_wait_for_every_partition_and_every_source(
+    store: MemoryStore, progress: Progress
+):
     places = list(itertools.product(range(3), range(2)))
     for partition, source in places[:-1]:
-        advance(progress, 1_000 + partition, partition, 3, source, 2)
+        note_pair(store, 1_000 + partition, partition, 3, source, 2)
         assert progress.watermark() is None
-    partition, source = places[-1]
-    advance(progress, 5_000, partition, 3, source, 2)
+    note_pair(store, 5_000, 2, 3, 1, 2)
     assert progress.watermark() == 1_000
+    assert progress.partitions() == 3
+
+
+def test_rule_10_writers_of_an_earlier_version_may_run_while_others_are_updated(store: MemoryStore, progress: Progress):
+    for partition, source in itertools.product(range(2), range(3)):
+        note_pair(store, 1_000 + source, partition, 2, source, 3)
+    advance(progress, 9_000, 0, 2, 3)
+    assert progress.watermark() == 1_000, "the other partition has an earlier writer"
+    note_pair(store, 4_000, 1, 2, 0, 3)
+    assert progress.watermark() == 1_001
+    for source in range(3):
+        note_pair(store, 8_000, 1, 2, source, 3)
+    assert (progress.watermark(), progress.partitions()) == (8_000, 3)
+    advance(progress, 10_000, 1, 2, 3)
+    assert progress.watermark() == 9_000, "what earlier versions noted stays, and holds nothing back"
+
+
+def test_rule_10_a_source_that_is_added_does_not_make_a_watermark_unknown(progress: Progress):
+    advance(progress, 1_000, sources=1)
+    advance(progress, 2_000, sources=2)
+    assert (progress.watermark(), progress.partitions()) == (2_000, 2)
+    advance(progress, 1_500, sources=1)
+    assert progress.watermark() == 2_000
 
 
 def park(progress: Progress, since_ms: int, end: int, partition: int = 0) -> None:
@@ -134,7 +171,7 @@ def test_rule_10_a_cluster_that_could_not_be_brought_back_is_as_before(
     advance(ahead, 900_600)
     ahead.lift([(100_500, 7)], 900_600)
     assert (ahead.made_ms(), ahead.watermark()) == (800_000, 100_000)
-    assert [at_ms for _, at_ms in Progress(store).state().heard] == [900_600]
+    assert Progress(store).state().heard == {0: 900_600}
     assert ahead.bring_back(101_000)
 
 

@@ -155,7 +155,6 @@ _OF_CLUSTERS: Final = (
     metrics.HOLD_AGE,
     metrics.KEPT_BACK,
     metrics.PARTITION_BEHIND,
-    metrics.SOURCE_BEHIND,
 )
 
 
@@ -172,17 +171,10 @@ def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Value
     behind = None if state.watermark is None else behind_ms(state.watermark, now_ms)
     if behind is not None:
         found[BEHIND] = {(cluster,): behind / 1_000}
-    partitions = max((through.partitions for through, _ in state.heard), default=0)
-    sources = max((through.sources for through, _ in state.heard), default=0)
-    by_partition: dict[tuple[str, ...], float] = {}
-    by_source: dict[tuple[str, ...], float] = {}
-    for through, settled_ms in state.heard:
-        if (through.partitions, through.sources) == (partitions, sources):
-            ago_s = _ago_s(settled_ms, now_ms)
-            for by, number in ((by_partition, through.partition), (by_source, through.source)):
-                key = (cluster, str(number))
-                by[key] = max(ago_s, by.get(key, 0.0))
-    return found | {metrics.PARTITION_BEHIND: by_partition, metrics.SOURCE_BEHIND: by_source}
+    found[metrics.PARTITION_BEHIND] = {
+        (cluster, str(partition)): _ago_s(settled_ms, now_ms) for partition, settled_ms in state.heard.items()
+    }
+    return found
 
 
 def ahead_ms(ports: Ports, shard: int) -> int:

@@ -26,7 +26,16 @@ from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics
 from workers.following.backfill import Backfill
 from workers.following.fanout import CELLS, Fanout, PinAction, Remainder, Visited
-from workers.following.messages import Delivery, Hold, Packed, RangeTask, Task, encode_action, encode_delivery
+from workers.following.messages import (
+    Delivery,
+    Hold,
+    Packed,
+    RangeTask,
+    Task,
+    encode_action,
+    encode_delivery,
+    encode_ticks,
+)
 from workers.following.packs import packed
 from workers.following.purge import Purging
 from workers.following.topics import ACTIONS, DELIVERIES
@@ -344,15 +353,14 @@ class Expander:
 
     def tick(self, ticks: Sequence[Tick]) -> None:
         """Passes ticks on to every partition of the deliveries, once everything before them has been expanded. Of the
-        ticks of one source only the newest is passed on: it says all that the others do.
+        ticks of one source only the newest is passed on: it says all that the others do. All go in one message.
         """
         known = [tick for tick in ticks if self._known.had(tick)]
         newest = {(tick.source, tick.sources): tick for tick in sorted(known, key=lambda tick: tick.settled_ms)}
         # Partitions are counted only now: deliveries from before these ticks may be in a partition that was just added.
         partitions = self._queue.partitions(DELIVERIES)
-        values = [encode_delivery(replace(tick, partitions=partitions)) for tick in newest.values()]
-        for partition in range(partitions):
-            self._queue.publish(DELIVERIES, values, partition)
+        values = encode_ticks(newest.values(), partitions)
+        self._queue.publish_each(DELIVERIES, dict.fromkeys(range(partitions), values))
 
     def _redate(self, late: Sequence[Task]) -> None:
         """Records actions again that have waited too long, with a new time. They come through the outbox and for every

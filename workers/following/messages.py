@@ -1,16 +1,18 @@
 """The messages of the queue, and their codec: versioned JSON.
 
-On `feed.actions`: Task, RangeTask and Tick. On `feed.deliveries`: Delivery, Hold, Packed and Tick. On `feed.retries`:
-Parked. Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; of the tasks of many recorded actions,
-`{"v": 2, "actions": [...]}`; a RangeTask is `{"v": 3, "range": ..., "actions": [...]}`. The JSON Schema of each topic
-is exported into `schemas/`. Packed has version 2: an earlier writer that meets one says so.
+On `feed.actions`: Task, RangeTask and Tick. On `feed.deliveries`: Delivery, Hold, Packed, Tick and Ticks. On
+`feed.retries`: Parked. Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; of the tasks of many recorded
+actions, `{"v": 2, "actions": [...]}`; a RangeTask is `{"v": 3, "range": ..., "actions": [...]}`. The JSON Schema of
+each topic is exported into `schemas/`. Packed has version 2, and Ticks version 3: an earlier writer that meets one says
+so.
 
 What is traced carries a context of its trace (`feedstore.tracing`), in members that earlier readers pass over and
 earlier messages lack: `trace` of a task, of a delivery, and of a recorded action, as its outbox row had it; `traces` of
 a pack.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
@@ -26,6 +28,7 @@ from workers.queue.port import MAX_MESSAGE_BYTES, Malformed, MalformedError
 
 VERSION: Final = 1
 PACKED_VERSION: Final = 2
+TICKS_VERSION: Final = 3
 ACTIONS_VERSION: Final = 2
 RANGE_VERSION: Final = 3
 
@@ -274,8 +277,22 @@ class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
     delivery: Delivery
 
 
+class Ticks(msgspec.Struct, frozen=True, tag_field="type", tag="ticks"):
+    """Ticks of several sources that an expander passed on together.
+
+    settled: the source and the `settled_ms` of each. sources, partitions: as in a tick, the same for all.
+    """
+
+    settled: Annotated[list[tuple[Annotated[int, Meta(ge=0)], Ms]], Meta(min_length=1)]
+    sources: Annotated[int, Meta(ge=1)]
+    partitions: Annotated[int, Meta(ge=1)]
+
+    def each(self) -> list[Tick]:
+        return [Tick(settled_ms, source, self.sources, self.partitions) for source, settled_ms in self.settled]
+
+
 ActionMessage = Task | RangeTask | Tick
-DeliveryMessage = Delivery | Hold | Tick | Packed
+DeliveryMessage = Delivery | Hold | Tick | Ticks | Packed
 
 
 class _ActionEnvelope(msgspec.Struct, frozen=True, tag_field="v", tag=VERSION):
@@ -392,6 +409,17 @@ def encode_delivery(message: DeliveryMessage) -> bytes:
     return _encoder.encode(_DeliveryEnvelope(_version_of(message), message))
 
 
+def encode_ticks(ticks: Iterable[Tick], partitions: int) -> list[bytes]:
+    """Makes messages of feed.deliveries of ticks of feed.actions: one of all ticks that say the same number of sources.
+    partitions: how many partitions of feed.deliveries these messages go to.
+    """
+    settled: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for tick in ticks:
+        settled[tick.sources].append((tick.source, tick.settled_ms))
+    messages = (Ticks(some, sources, partitions) for sources, some in settled.items())
+    return [encode_delivery(each if len(each.settled) > 1 else each.each()[0]) for each in messages]
+
+
 def encode_parked(message: Parked) -> bytes:
     return _encoder.encode(_RetryEnvelope(VERSION, message))
 
@@ -459,10 +487,10 @@ def _malformed(error: Exception, value: bytes, into: object) -> MalformedError:
 
 def decode_delivery(value: bytes) -> DeliveryMessage:
     """Decodes a message of feed.deliveries. Whether the columns of a pack fit together is checked by
-    `packs.decode_body`. Raises MalformedError if `value` is no such message.
+    `packs.decode_bodies`. Raises MalformedError if `value` is no such message.
     """
-    envelope = _decode(_deliveries, value, PACKED_VERSION)
-    _refuse_version(envelope.v, PACKED_VERSION)
+    envelope = _decode(_deliveries, value, TICKS_VERSION)
+    _refuse_version(envelope.v, TICKS_VERSION)
     if envelope.v != _version_of(envelope.body):
         raise MalformedError("malformed", f"version {envelope.v} has no such body")
     return envelope.body
@@ -491,7 +519,13 @@ def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes, newest: int 
 
 
 def _version_of(body: object) -> int:
-    return PACKED_VERSION if isinstance(body, Packed) else VERSION
+    match body:
+        case Packed():
+            return PACKED_VERSION
+        case Ticks():
+            return TICKS_VERSION
+        case _:
+            return VERSION
 
 
 def _refuse_other_version(value: bytes, newest: int) -> None:

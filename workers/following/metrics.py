@@ -112,16 +112,10 @@ KEPT_BACK: Final = _GAUGES.gauge(
 PARTITION_BEHIND: Final = _GAUGES.gauge(
     "feed_cluster_partition_behind_seconds",
     "Age of the newest tick that came through a partition of the deliveries, from that partition of the actions whose"
-    " ticks are furthest behind. The oldest keeps the watermark",
+    " ticks are furthest behind. The oldest keeps the watermark. If all are behind, feed_group_behind_seconds of the"
+    " expander says why",
     CLUSTER,
     PARTITION,
-)
-SOURCE_BEHIND: Final = _GAUGES.gauge(
-    "feed_cluster_source_behind_seconds",
-    "Age of the newest tick of a partition of the actions, from that partition of the deliveries which is furthest"
-    " behind",
-    CLUSTER,
-    Label("source", of="the partitions of `feed.actions`"),
 )
 OUTBOX: Final = _GAUGES.gauge(
     "feed_outbox_age_seconds",

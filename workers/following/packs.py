@@ -41,6 +41,7 @@ from workers.following.messages import (
     Hold,
     Packed,
     PairColumns,
+    Ticks,
     decode_delivery,
     encode_delivery,
 )
@@ -331,13 +332,15 @@ class Pack:
         return next(part.deliveries()) if blocks.shape[1] == 1 else part
 
 
-def decode_body(value: bytes) -> Delivery | Hold | Pack | Tick:
-    """Decodes the body of a message of feed.deliveries, for a writer. Raises MalformedError."""
+def decode_bodies(value: bytes) -> Sequence[Delivery | Hold | Pack | Tick]:
+    """Decodes a message of feed.deliveries, for a writer: one body, or several ticks. Raises MalformedError."""
     message = decode_delivery(value)
+    if isinstance(message, Ticks):
+        return message.each()
     if not isinstance(message, Packed):
-        return message
+        return (message,)
     try:
-        return unpacked(message)
+        return (unpacked(message),)
     except InvalidValueError as error:
         raise MalformedError("malformed", str(error)) from error
 

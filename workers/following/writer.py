@@ -19,7 +19,7 @@ from workers.following.covering import Covering, covering_now, uncovered
 from workers.following.messages import Delivery, Hold, Task, encode_action
 from workers.following.packs import Pack, cell_mutations
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.pipeline.ticks import KnownPartitions, Tick
+from workers.pipeline.ticks import KnownPartitions, Settled, Tick
 from workers.queue.port import Queue, portions
 
 _CELLS_AT_ONCE = 10_000
@@ -29,7 +29,8 @@ _FANOUTS_MAX = 1_000
 
 
 class Writer:
-    """Writes one cluster. It has no state: what must be remembered is in the cluster (`Progress`). Any number may run.
+    """Writes one cluster. What must be remembered is in the cluster (`Progress`). A writer itself only knows which
+    ticks it has met: after a restart it meets later ones. Any number may run.
 
     cluster: its name. feeds, progress: its tables. meter: counts the work. tracer: tasks that are sent back carry on
     the traces of its current lot.
@@ -62,6 +63,8 @@ class Writer:
         self._known = KnownPartitions(queue, ACTIONS, DELIVERIES)
         self._limits = limits
         self._late_before_ms = 0
+        self._settled: defaultdict[int, Settled] = defaultdict(Settled)  # by partition of the deliveries
+        self._noted: dict[Through, int] = {}
 
     def late_before_ms(self) -> int:
         """A time: at the last call of `write`, deliveries that were read before it were late."""
@@ -131,19 +134,26 @@ class Writer:
         self._fanouts.landed(messages)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
-        """Notes ticks, each with the partition of the deliveries that it came through, once everything before them has
-        landed. A tick that is ahead of the store's time is ignored: it is from before a shard was brought back. So is a
-        tick of partitions that do not exist.
+        """Takes ticks, each with the partition of the deliveries that it came through, once everything before them has
+        landed. Once a tick of every source has come through a partition, the cluster notes the time of the oldest. A
+        tick that is ahead of the store's time is ignored: it is from before a shard was brought back. So is a tick of
+        partitions that do not exist.
         """
         ahead_ms = self._follows.about_now().latest_ms + APART_MAX_MS
-        known = [each for each in ticks if each[1].settled_ms <= ahead_ms and self._known.had(each[1])]
-        oldest_first = sorted(known, key=lambda each: each[1].settled_ms)
-        self._progress.advance(
-            {
-                Through(partition, self._partitions(tick), tick.source, tick.sources): tick.settled_ms
-                for partition, tick in oldest_first
-            }
-        )
+        partitions: dict[int, int] = {}
+        for partition, tick in ticks:
+            if tick.settled_ms <= ahead_ms and self._known.had(tick):
+                self._settled[partition].note(tick)
+                partitions[partition] = max(self._partitions(tick), partitions.get(partition, 0))
+        later: dict[Through, int] = {}
+        for partition, of in partitions.items():
+            settled = self._settled[partition]
+            through, settled_ms = Through(partition, of, settled.sources), settled.settled_ms()
+            if settled_ms is not None and settled_ms > self._noted.get(through, 0):
+                later[through] = settled_ms
+        if later:
+            self._progress.advance(later)
+            self._noted |= later
         self._fanouts.ticked(self._progress.watermark, lambda: self._follows.about_now().latest_ms)
 
     def _partitions(self, tick: Tick) -> int:

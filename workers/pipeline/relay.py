@@ -213,8 +213,8 @@ class Ticker:
         settled_ms = self._settled_ms()
         # Partitions are counted after that: what has settled may have been relayed to a partition that was just added.
         sources = self._queue.partitions(self._topic)
-        for source in range(sources):
-            self._queue.publish(self._topic, [self._encode(Tick(settled_ms, source, sources))], source)
+        ticks = {source: [self._encode(Tick(settled_ms, source, sources))] for source in range(sources)}
+        self._queue.publish_each(self._topic, ticks)
         self._meter.add(metrics.TICKS, 1, self.name)
         return settled_ms
 

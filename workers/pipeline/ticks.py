@@ -53,23 +53,25 @@ class KnownPartitions:
 
 
 class Settled:
-    """The settled time by all ticks that one reader has met, in all partitions of the first topic. After a gap the
-    reader must begin with a new object.
+    """The settled time by all ticks that one reader has met, in all partitions of the first topic, or by those that
+    came through one partition of the second. After a gap the reader must begin with a new object.
+
+    sources: the largest number of partitions of the first topic that a tick named; 0 before the first tick.
     """
 
     def __init__(self) -> None:
         self._by_source: dict[int, int] = {}
-        self._sources = 0
+        self.sources = 0
 
     def note(self, tick: Tick) -> None:
         """Notes that the reader has done all that precedes the tick in its partition."""
         self._by_source[tick.source] = max(tick.settled_ms, self._by_source.get(tick.source, 0))
-        self._sources = max(tick.sources, self._sources)
+        self.sources = max(tick.sources, self.sources)
 
     def settled_ms(self) -> int | None:
         """A time such that the reader has done everything that committed before it and was published in what it reads;
         None until a tick has come through every partition.
         """
-        if not self._by_source or len(self._by_source) < self._sources:
+        if not self._by_source or len(self._by_source) < self.sources:
             return None
         return min(self._by_source.values())

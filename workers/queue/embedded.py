@@ -259,23 +259,30 @@ class EmbeddedQueue:
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's. All messages of a call go to one partition, or none is stored."""
+        if values and partition is None:
+            partition = next(self._turns) % len(self._ids[topic.name])
+        self.publish_each(topic, {} if partition is None else {partition: values})
+
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        """The port's. All messages of a call are stored, or none."""
         ids = self._ids[topic.name]
-        if partition is not None:
+        bodies: dict[int, list[tuple[int, bytes]]] = {}
+        for partition, some in values.items():
             check_partition(topic.name, partition, len(ids))
-        if not values:
+            refuse_oversized(topic.name, some)
+            fit = sum(map(len, some)) <= MAX_BATCH_BYTES  # the usual case, in a fraction of the time
+            batches = [some] if fit else portions(some, len, MAX_BATCH_BYTES)
+            bodies[ids[partition]] = [(len(batch), _pack(batch)) for batch in batches if batch]
+        if not any(bodies.values()):
             return
-        refuse_oversized(topic.name, values)
-        fit = sum(map(len, values)) <= MAX_BATCH_BYTES  # the usual case, in a fraction of the time
-        batches = [values] if fit else portions(values, len, MAX_BATCH_BYTES)
-        bodies = [(len(batch), _pack(batch)) for batch in batches]
-        identity = ids[next(self._turns) % len(ids) if partition is None else partition]
         with self._file.write(synced=topic.durable) as writer:
             now_ms = self._clock()
-            (base,) = writer.execute("SELECT next_offset FROM partitions WHERE id = ?", (identity,)).fetchone()
-            for count, body in bodies:
-                writer.execute(_APPEND, (identity, base, count, now_ms, body))
-                base += count
-            writer.execute("UPDATE partitions SET next_offset = ? WHERE id = ?", (base, identity))
+            for identity, packed in bodies.items():
+                (base,) = writer.execute("SELECT next_offset FROM partitions WHERE id = ?", (identity,)).fetchone()
+                for count, body in packed:
+                    writer.execute(_APPEND, (identity, base, count, now_ms, body))
+                    base += count
+                writer.execute("UPDATE partitions SET next_offset = ? WHERE id = ?", (base, identity))
         self._shared.announce()
 
     def consumer(self, topic: Topic[object], group: str) -> "EmbeddedConsumer":

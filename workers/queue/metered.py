@@ -84,6 +84,9 @@ class MeteredQueue:
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         self._calls.call(topic, "publish", lambda: self._queue.publish(topic, values, partition), _always)
 
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        self._calls.call(topic, "publish", lambda: self._queue.publish_each(topic, values), _always)
+
     def consumer(self, topic: Topic[object], group: str) -> "MeteredConsumer":
         self._calls.begin(topic, "poll", "commit")
         return MeteredConsumer(self._queue.consumer(topic, group), topic, self._calls)

@@ -93,9 +93,32 @@ class KafkaQueue:
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's: when it returns, all in-sync replicas have acknowledged every message."""
+        if partition is not None:
+            self.publish_each(topic, {partition: values})
+            return
         self._refuse_closed()
-        if partition is not None and not 0 <= partition < self._partitions[topic]:
-            check_partition(topic.name, partition, self.partitions(topic))
+        self._send(topic, values, lambda count: zip(self._targets(values, count), values, strict=False))
+
+    def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+        self._refuse_closed()
+        last = max(values, default=0)
+        if not 0 <= min(values, default=0) <= last < self._partitions[topic]:
+            known = self.partitions(topic)
+            for partition in values:
+                check_partition(topic.name, partition, known)
+
+        def targets(count: int) -> Iterator[tuple[int, bytes]]:
+            if last >= count:
+                # The next producer that is opened asks the brokers for their version.
+                raise QueueUnavailableError(f"the producer has not heard of partition {last} yet")
+            return ((partition, value) for partition, some in values.items() for value in some)
+
+        self._send(topic, list(itertools.chain.from_iterable(values.values())), targets)
+
+    def _send(
+        self, topic: Topic[object], values: Sequence[bytes], targets: Callable[[int], Iterable[tuple[int, bytes]]]
+    ) -> None:
+        """Sends values, each to its partition. targets: gives these, for a number of partitions."""
         if not values:
             return
         refuse_oversized(topic.name, values)
@@ -103,14 +126,7 @@ class KafkaQueue:
         with self._producing() as producer, translated(f"{self._address}: {topic}"):
             count = len(producer.partitions_for(name))
             self._seen(topic, count)
-            if partition is not None and partition >= count:
-                # The next producer that is opened asks the brokers for their version.
-                raise QueueUnavailableError(f"the producer has not heard of partition {partition} yet")
-            targets = self._targets(values, count) if partition is None else itertools.repeat(partition)
-            sent = [
-                producer.send(name, value=value, partition=target)
-                for value, target in zip(values, targets, strict=False)
-            ]
+            sent = [producer.send(name, value=value, partition=target) for target, value in targets(count)]
             producer.flush(timeout=2 * DELIVERY_MS / 1_000)
             for future in sent:
                 future.get(timeout=0)
