@@ -131,18 +131,19 @@ class Course:
         return Moments(warm, fault, gone, healed, self._settle(healed)), failure
 
     def bulk_load(self, bulk: BulkLoad) -> tuple[Moments, str]:
-        """Breaks nothing."""
+        """Breaks nothing. Returns also why there was no bulk load; empty if there was one."""
         warm = self._warm_up()
         fault = self.timeline.begin()
         self.timeline.note("the bulk load begins")
-        failure = ""
         try:
             bulk.start()
-            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running() and not failure:
+            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running() and not bulk.failure():
                 time.sleep(_ASK_S)
-                failure = bulk.failure()
+            failure = bulk.failure()
         finally:
             cells = bulk.stop()
+        if not cells:
+            failure = failure or "the bulk load wrote nothing: what was measured is an idle system"
         healed = time.monotonic()
         self.timeline.note(f"the bulk load has ended: {cells:,} cells")
         return Moments(warm, fault, fault, healed, self._settle(healed)), failure

@@ -154,7 +154,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A whole run. Times are in seconds from the fault.
 
-    timeline: the events of the drill. failure: why the target could not be brought back; empty if it was.
+    timeline: the events of the drill. failure: why the target could not be brought back, or why there was no bulk load;
+    empty if neither.
     affected_regions: by number, in the order of their rows. backlog: the messages that waited for the drilled cluster's
     writer. processors: the share of them that was used, 0 to 1.
     """

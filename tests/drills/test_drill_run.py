@@ -365,6 +365,8 @@ def test_logs_that_cannot_be_read_are_no_zero(system: System, monkeypatch: pytes
 class Bulk:
     """A bulk load that is over at once, and what was asked of it."""
 
+    cells, why = 2_000, ""
+
     def __init__(self, *_: Any) -> None:
         asked.append("made")
 
@@ -374,9 +376,12 @@ class Bulk:
     def is_running(self) -> bool:
         return False
 
+    def failure(self) -> str:
+        return self.why
+
     def stop(self) -> int:
         asked.append("stop")
-        return 2_000
+        return self.cells
 
     def remove(self) -> None:
         asked.append("remove")
@@ -395,6 +400,24 @@ def test_what_a_bulk_load_wrote_is_removed_and_nothing_is_broken(
     assert system.events == []
     assert (report.setting.target, report.figures.expired_servers) == ("", 0)
     assert any("2,000 cells" in what for _, what in report.timeline)
+
+
+@pytest.mark.parametrize(
+    ("cells", "why", "said"),
+    [
+        (0, "", "wrote nothing"),
+        (2_000, "a process of the bulk load ended with status 1", "ended with status 1"),
+    ],
+)
+def test_a_bulk_load_that_was_none_fails_the_drill(
+    system: System, monkeypatch: pytest.MonkeyPatch, cells: int, why: str, said: str
+) -> None:
+    monkeypatch.setattr(running, "BulkLoad", Bulk)
+    monkeypatch.setattr(Bulk, "cells", cells)
+    monkeypatch.setattr(Bulk, "why", why)
+    report = drilled(system, "bulk-load", None)
+    assert said in report.failure
+    assert not report.passed
 
 
 def test_the_lag_is_asked_for_and_a_queue_that_fails_costs_only_that(
