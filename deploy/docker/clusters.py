@@ -16,6 +16,7 @@ from typing import Any, Literal
 from deploy.docker import engine, image, names, roles
 from deploy.local.errors import StackError
 from deploy.local.home import write
+from deploy.local.ports import LOOPBACK
 from deploy.local.programs import PROJECT, run
 from deploy.local.servers import Say
 
@@ -37,7 +38,6 @@ _WORKER_STABLE_S = 5.0
 _TOO_OFTEN = 8
 """A server that has ended this many times while `up` waited for it will not start. The engine waits longer before each
 restart: in all, that is half a minute."""
-_LOOPBACK = "127.0.0.1"
 
 State = Literal["ready", "not ready", "stopped"]
 
@@ -101,7 +101,7 @@ class Clusters:
         self._compose("up", "--detach", "--no-build", *names.CLIENTS, failed="the workers could not be started")
         self._wait(names.CLIENTS, began, deadline_s)
         self._say(f"everything answers after {time.monotonic() - began:.0f} s: http://{_web_place()}")
-        self._say(f"Prometheus, with the alert rules: http://{_LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}")
+        self._say(f"Prometheus, with the alert rules: http://{LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}")
 
     def down(self) -> None:
         """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
@@ -212,7 +212,7 @@ class Clusters:
         """Where the servers are for this machine, as `feedctl init --stack docker` reads it."""
 
         def gateways(cluster: str, port: int) -> list[str]:
-            return [f"{_LOOPBACK}:{names.loopback_port(cluster, number, port)}" for number in names.GATEWAYS]
+            return [f"{LOOPBACK}:{names.loopback_port(cluster, number, port)}" for number in names.GATEWAYS]
 
         return {
             "clusters": {
@@ -222,9 +222,9 @@ class Clusters:
                 }
                 for cluster in names.CLUSTERS
             },
-            "database": f"{_LOOPBACK}:{names.MARIADB_LOOPBACK_PORT}",
+            "database": f"{LOOPBACK}:{names.MARIADB_LOOPBACK_PORT}",
             "password_file": str(self._secret),
-            "kafka": f"{_LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",
+            "kafka": f"{LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",
         }
 
     def _set_up(self) -> None:
@@ -338,9 +338,9 @@ class Clusters:
 
 def _web_place() -> str:
     """Where compose.yml publishes the web. An empty variable is none there."""
-    address = os.environ.get("FEED_WEB_ADDRESS") or _LOOPBACK
+    address = os.environ.get("FEED_WEB_ADDRESS") or LOOPBACK
     port = os.environ.get("FEED_WEB_PORT") or "18080"
-    return f"{_LOOPBACK if address == '0.0.0.0' else address}:{port}"  # noqa: S104 - nothing is bound here
+    return f"{LOOPBACK if address == '0.0.0.0' else address}:{port}"  # noqa: S104 - nothing is bound here
 
 
 def _web_detail() -> str:
@@ -353,7 +353,7 @@ def _web_detail() -> str:
 
 def _asked(question: str) -> Any:
     """The data of an answer of Prometheus' API."""
-    url = f"http://{_LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
+    url = f"http://{LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
     with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
         return json.load(answer)["data"]
 

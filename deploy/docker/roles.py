@@ -24,6 +24,7 @@ from deploy.hbase import settings
 from deploy.local import java, kafka, mariadb, probes, prometheus
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.home import write_conf
+from deploy.local.ports import LOOPBACK
 from deploy.local.programs import run
 from deploy.monitoring import servers
 
@@ -239,7 +240,7 @@ def _kafka(_: str) -> list[SupervisedProcess]:
         "controller.quorum.voters": f"1@{names.KAFKA}:{names.KAFKA_CONTROLLER_PORT}",
         "listeners": bound,
         "advertised.listeners": f"INSIDE://{names.KAFKA}:{names.KAFKA_PORT},"
-        f"LOOPBACK://127.0.0.1:{names.KAFKA_LOOPBACK_PORT}",
+        f"LOOPBACK://{LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
         "inter.broker.listener.name": "INSIDE",
         "log.dirs": str(DATA / "kafka"),
@@ -404,7 +405,7 @@ def _java(conf: _Conf, path: str, *, heap_mib: int, main: Sequence[str], flags: 
 
 def _zookeeper_answers() -> None:
     try:
-        with socket.create_connection(("127.0.0.1", names.ZOOKEEPER_PORT), timeout=_ANSWER_S) as stream:
+        with socket.create_connection((LOOPBACK, names.ZOOKEEPER_PORT), timeout=_ANSWER_S) as stream:
             stream.sendall(b"srvr")
             answer = stream.makefile("rb").read(1 << 16)
     except OSError as error:
