@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -24,12 +25,12 @@ from deploy.drills.processors import Busy
 from deploy.drills.regions import Region, regions, server_of_meta
 from deploy.drills.report import DrillRun, DrillSetting, Moments
 from deploy.drills.samples import Loss, loss
+from deploy.local.ports import LOOPBACK
 from feedstore.app import services
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS, entries_of, row_key
-from feedstore.following.layout import bucket
 from feedstore.widecolumn import UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers.app import wiring
@@ -47,6 +48,8 @@ _CONNECTIONS = 32
 _BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
+
+_USERS_TRIED = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -188,6 +191,7 @@ def _prepared(
         before = [other.name]
         one_before(hosts, plan, other, health, timeline, lock)
     targets = chosen(plan.target, before)
+    _refuse_unused(config, plan.drill, targets)
     found = regions(url)
     affected = _affected(plan.drill, [each.name for each in targets], found)
     runs_master = plan.drill.aim == "region host" and master() in [each.name for each in targets]
@@ -306,12 +310,23 @@ def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
             continue  # its published ports are not seen; the drill waits for it, and checks it again
         published = {port for host in its for port in host.ports}
         if addresses is None or any(
-            each.host != "127.0.0.1" or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
+            each.host != LOOPBACK or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
         ):
             raise NotDrillableError(
                 f"cluster {cluster.name} of this home is not one of the marked containers of {cluster.name}: its "
                 "load must go to what is broken, and nowhere else (feedctl init --stack docker)"
             )
+
+
+def _refuse_unused(config: Config, drill: Drill, targets: Sequence[Host]) -> None:
+    """A broker or a database that the load does not go to would be broken in vain: nothing could fail."""
+    used = {"broker": (config.queue,), "database": config.shards}.get(drill.aim, ())
+    published = {f"{LOOPBACK}:{port}" for host in targets for port in host.ports}
+    if any(published.isdisjoint(re.split("[/@,?]", url)) for url in used):
+        raise NotDrillableError(
+            f"this home does not use {', '.join(each.name for each in targets)}: its load would not notice that it is "
+            "broken (feedctl init --stack docker)"
+        )
 
 
 def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline) -> list[LogLine] | None:
@@ -345,11 +360,13 @@ def _lag(config: Config, cluster: str) -> Iterator[Callable[[], int]]:
 
 
 def _one_in_each(found: Sequence[Region], first: int) -> list[int]:
+    """Raises NotDrillableError: a region is so small that none of these users' feeds is in it."""
     users: list[int] = []
     for region in found:
-        user = first + len(users)
-        while not region.holds(bucket(user)) or user in users:
-            user += 1
+        fitting = (user for user in range(first, first + _USERS_TRIED) if region.holds(row_key(user)))
+        user = next((user for user in fitting if user not in users), None)
+        if user is None:
+            raise NotDrillableError(f"no made-up feed is in the region from {region.start.hex()} to {region.end.hex()}")
         users.append(user)
     return users
 

@@ -1,6 +1,7 @@
 """A whole drill on a made-up system: what is broken, seen, healed and counted."""
 
 import gc
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -147,9 +148,14 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
     return made
 
 
-def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
+def drilled(
+    system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6, **urls: str
+) -> Report:
+    """urls: instead of those of the default home, by their names there."""
     other = URL.replace("/?", "/other?")
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", other)
+    for scheme, url in urls.items():
+        text = re.sub(rf"{scheme}:[^\"]+", url, text)
     plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s, budgets=DRILLS[name].budgets)
     return running.run(configuration.parse(system.home, text, {}), system, plan, lambda _: None).report
 
@@ -290,6 +296,26 @@ def test_a_fault_that_cannot_be_done_is_undone_and_nothing_is_reported(system: S
     with pytest.raises(HostError, match="iptables: no"):
         drilled(system, "blackhole-host")
     assert system.is_whole()
+
+
+BROKER = {"embedded": "kafka://127.0.0.1:{port}"}
+DATABASE = {"sqlite": "mysql://feed@127.0.0.1:{port}/follows_0?password_file=/a/file"}
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "urls"), [("kill-broker", "kafka", BROKER), ("kill-database", "mariadb", DATABASE)]
+)
+def test_what_this_home_does_not_use_is_not_broken(
+    system: System, name: str, target: str, urls: dict[str, str]
+) -> None:
+    system.hosts[target] = replace(system.hosts[target], ports=frozenset({7_000}))
+    elsewhere = {scheme: url.format(port=7_001) for scheme, url in urls.items()}
+    for others in ({}, elsewhere):
+        with pytest.raises(NotDrillableError, match=f"does not use {target}"):
+            drilled(system, name, None, **others)
+    assert system.events == []
+    drilled(system, name, None, **{scheme: url.format(port=7_000) for scheme, url in urls.items()})
+    assert system.events == [f"kill {target}", f"start {target}"]
 
 
 def test_a_zone_that_is_cut_off_is_counted_from_its_healing(system: System) -> None:
