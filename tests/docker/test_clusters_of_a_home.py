@@ -155,6 +155,23 @@ def test_a_set_up_goes_on_where_it_was_interrupted(
     assert ran == init
 
 
+def test_a_set_up_that_fails_has_printed_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What it printed is shown with the error.
+    printed: list[str] = []
+
+    def run(command: tuple[str, ...], **options: Any) -> Any:
+        if "stdout" not in options:
+            printed.append(command[1])
+        is_of_prometheus = any(word.startswith("prometheus-") for word in command)
+        return SimpleNamespace(returncode=int(is_of_prometheus), stdout="")
+
+    monkeypatch.setenv("FEED_HOME", str(tmp_path))
+    monkeypatch.setattr(container.roles, "TOKEN", tmp_path / "token")
+    monkeypatch.setattr(container.subprocess, "run", run)
+    assert container.main(["setup", "cluster-up-1"]) == 1
+    assert printed == ["init"]
+
+
 def test_a_server_that_ends_at_each_start_is_not_waited_for(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     clusters = Clusters(Path("/home-of-a-test"), lambda _: None)
     restarts = {"a-control": iter(range(100, 200)), "relay": iter(range(0, 200, 20))}
