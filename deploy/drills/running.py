@@ -23,7 +23,7 @@ from deploy.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableErr
 from deploy.drills.load import Load, follow_all
 from deploy.drills.processors import Busy
 from deploy.drills.regions import Region, regions, server_of_meta
-from deploy.drills.report import DrillRun, DrillSetting, Moments
+from deploy.drills.report import DrillRun, DrillSetting, Seen
 from deploy.drills.samples import Loss, loss
 from deploy.local.ports import LOOPBACK
 from feedstore.app import services
@@ -74,24 +74,6 @@ class _Scene:
         return [each.name for each in self.targets]
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The results of a drill, for its report. lines: of the logs of the cluster and the targets, from the fault on, in
-    their order; None if they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
-    """
-
-    load: Load
-    started_at: str
-    moments: Moments
-    failure: str
-    landed_s: float | None
-    lost: Loss | None
-    hedged_pages: int
-    lines: list[LogLine] | None
-    fault_wall_s: float
-    busy: list[Busy]
-
-
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> DrillRun:
     """Runs a drill and returns its result; whatever happens, the target is brought back first. If it cannot be, the
     report says so.
@@ -115,23 +97,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
         if scene.runs_master:
             say(f"{target} runs the active master too: that makes two faults of one, and its regions wait for both")
-        seen = _drilled(config, hosts, plan, scene, health, timeline, rng, lock)
-    steps = recovery_log.recovery(seen.lines or (), seen.fault_wall_s, target)
-    figures = reporting.figures(
-        plan.cluster,
-        seen.load.samples,
-        seen.moments,
-        scene.affected,
-        scene.unaffected,
-        seen.lost,
-        seen.landed_s,
-        back_from=plan.drill.back_from,
-        hedged_pages=seen.hedged_pages,
-        expired_servers=None if seen.lines is None else len(recovery_log.expired(seen.lines, seen.fault_wall_s)),
-        steps=steps,
-        backlog=seen.load.backlog,
-        processors=seen.busy,
-    )
+        seen = _drilled(config, hosts, plan, scene, health, timeline, rng, lock, target)
     setting = DrillSetting(
         drill=plan.drill.name,
         cluster=plan.cluster,
@@ -146,19 +112,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         what=plan.drill.what,
         runs_master=scene.runs_master,
     )
-    return reporting.assemble(
-        setting,
-        figures,
-        reporting.budgets(plan.budgets),
-        seen.moments,
-        seen.load.samples,
-        timeline=timeline.events,
-        failure=seen.failure,
-        steps=steps,
-        affected=scene.affected,
-        backlog=seen.load.backlog,
-        processors=seen.busy,
-    )
+    return reporting.assemble(setting, reporting.figures(setting, seen), reporting.budgets(plan.budgets), seen)
 
 
 def _prepared(
@@ -207,8 +161,11 @@ def _drilled(
     timeline: Timeline,
     rng: random.Random,
     lock: DrillLock,
-) -> _Seen:
-    """The drill itself, under load, and the count of the acknowledged pins in the feeds."""
+    target: str,
+) -> Seen:
+    """The drill itself, under load, and the count of the acknowledged pins in the feeds. target: the names of the hosts
+    that are broken.
+    """
     url = config.cluster(plan.cluster).url
     # Readers prefer the cluster that is broken, so that they feel the fault.
     serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
@@ -250,10 +207,26 @@ def _drilled(
             landed = _until_landed(stores, load)
         timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
         lost = _lost(stores, load, timeline)
+    # The logs of the cluster and of the targets have another clock.
     fault_wall_s = time.time() - (time.monotonic() - moments.fault)
     asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
     lines = _lines(hosts, asked, fault_wall_s, timeline)
-    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s, busy)
+    return Seen(
+        moments,
+        load.samples,
+        scene.affected,
+        scene.unaffected,
+        lost,
+        landed,
+        hedges,
+        None if lines is None else len(recovery_log.expired(lines, fault_wall_s)),
+        recovery_log.recovery(lines or (), fault_wall_s, target),
+        load.backlog,
+        busy,
+        timeline.events,
+        failure,
+        started_at,
+    )
 
 
 def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:
