@@ -62,7 +62,7 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
     script.parent.mkdir()
     script.write_text(f"{head}{end}begin simulation sh -c 'touch begun; exec sleep 600'\nsleep 600\n")
     script.chmod(0o755)
-    # Whoever runs this in the background of a shell ignores SIGINT, and what it starts would too.
+    # Tests that run in the background of a shell ignore SIGINT, and what they start would too.
     words = (sys.executable, "-c", DEAF_NO_MORE, str(script))
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     running = subprocess.Popen(words, env=environ, start_new_session=True, stdout=subprocess.DEVNULL)
