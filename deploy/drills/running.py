@@ -87,17 +87,17 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     if plan.cluster not in urls:
         raise NotDrillableError(f"there is no cluster {plan.cluster!r} in this home")
     rng = random.Random(plan.seed)  # noqa: S311 - a drill is repeated by its seed
-    timeline = Timeline(say)
     health = ClusterHealth(hosts, lambda name: regions(urls[name]), say)
     with locked(config.home) as lock:
         if left := lock.heal(hosts):
             say(f"an earlier drill was ended before it had healed: {left}; healed now")
-        scene = _prepared(config, hosts, plan, health, timeline, rng, lock)
+        one = _Run(config, hosts, plan, health, Timeline(say), rng, lock)
+        scene = one.prepared()
         target = ", ".join(scene.names) if plan.drill.fault is not None else ""
         say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
         if scene.runs_master:
             say(f"{target} runs the active master too: that makes two faults of one, and its regions wait for both")
-        seen = _drilled(config, hosts, plan, scene, health, timeline, rng, lock, target)
+        seen = one.drilled(scene, target)
     setting = DrillSetting(
         drill=plan.drill.name,
         cluster=plan.cluster,
@@ -115,118 +115,116 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     return reporting.assemble(setting, reporting.figures(setting, seen), reporting.budgets(plan.budgets), seen)
 
 
-def _prepared(
-    config: Config,
-    hosts: Hosts,
-    plan: Plan,
-    health: ClusterHealth,
-    timeline: Timeline,
-    rng: random.Random,
-    lock: DrillLock,
-) -> _Scene:
-    """Refuses hosts that are not marked, waits until all is well, chooses, and breaks the host that comes before."""
-    url = config.cluster(plan.cluster).url
-    _refuse_unmarked(config, hosts.all())
-    hosts.clean()
-    marked = health.wait([each.name for each in config.clusters])
-    _refuse_unmarked(config, marked)
+@dataclass(frozen=True)
+class _Run:
+    """One run of a drill, as long as it holds the lock."""
 
-    def master() -> str | None:
-        return active_master(hosts, marked, plan.cluster)
+    config: Config
+    hosts: Hosts
+    plan: Plan
+    health: ClusterHealth
+    timeline: Timeline
+    rng: random.Random
+    lock: DrillLock
 
-    def chosen(named: str | None, but: Sequence[str] = ()) -> list[Host]:
-        return aiming.choose(
-            plan.drill, plan.cluster, named, marked, regions(url), server_of_meta(url), master, rng, but
+    @property
+    def url(self) -> str:
+        """Of the cluster that is drilled."""
+        return self.config.cluster(self.plan.cluster).url
+
+    def prepared(self) -> _Scene:
+        """Refuses hosts that are not marked, waits until all is well, chooses, and breaks the host that comes first."""
+        drill, named = self.plan.drill, self.plan.target
+        _refuse_unmarked(self.config, self.hosts.all())
+        self.hosts.clean()
+        marked = self.health.wait([each.name for each in self.config.clusters])
+        _refuse_unmarked(self.config, marked)
+
+        def master() -> str | None:
+            return active_master(self.hosts, marked, self.plan.cluster)
+
+        def chosen(named: str | None, but: Sequence[str] = ()) -> list[Host]:
+            found, meta = regions(self.url), server_of_meta(self.url)
+            return aiming.choose(drill, self.plan.cluster, named, marked, found, meta, master, self.rng, but)
+
+        before: list[str] = []
+        if drill.course == "after another":
+            (other,) = chosen(None, [named] if named else [])
+            before = [other.name]
+            one_before(self.hosts, self.plan, other, self.health, self.timeline, self.lock)
+        targets = chosen(named, before)
+        _refuse_unused(self.config, drill, targets)
+        found = regions(self.url)
+        names = [each.name for each in targets]
+        runs_master = drill.aim == "region host" and master() in names
+        return _Scene(marked, found, server_of_meta(self.url), targets, _affected(drill, names, found), runs_master)
+
+    def drilled(self, scene: _Scene, target: str) -> Seen:
+        """The drill itself, under load, and the count of the acknowledged pins in the feeds. target: the names of the
+        hosts that are broken.
+        """
+        config, plan, timeline = self.config, self.plan, self.timeline
+        # Readers prefer the cluster that is broken, so that they feel the fault.
+        serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
+        near = dataclasses.replace(config, serving=serving)
+        with (
+            _opened(config) as stores,
+            services.open_service(near) as service,
+            _probing(config, self.url) as reads,
+            _probing(config, self.url) as writes,
+            _lag(config, plan.cluster) as lag,
+        ):
+            now_ms = wall_ms()
+            first = _USERS_FROM + now_ms * 1_000
+            users = _one_in_each(scene.regions, first)
+            load = Load(service, reads, writes, users, first, first, first, wall_ms, lag)
+            follow_all(service, users, load.board)
+            load.save_one()
+            if _until_landed(stores, load) is None:
+                raise NotDrillableError(
+                    f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
+                )
+            started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+            bulk = BulkLoad(self.url, feedstore_wiring.tables(config), first + _BULK_BEHIND, now_ms)
+            is_even = _evened(plan, scene, self.url)
+            course = Course(self.hosts, plan, scene.targets, load, timeline, self.health, self.lock, is_even)
+            hedges = service.counters().hedges
+            busy: list[Busy] = []
+            with load.measuring_backlog(), processors.measuring(busy):
+                with _removed(bulk, timeline):
+                    with load.running(self.rng):
+                        match plan.drill.course:
+                            case "in turn":
+                                moments, failure = course.in_turn()
+                            case "bulk load":
+                                moments, failure = course.bulk_load(bulk)
+                            case _:
+                                moments, failure = course.once(_moved(plan.drill, scene, self.url))
+                    timeline.note("the load has ended")
+                hedges = service.counters().hedges - hedges
+                landed = _until_landed(stores, load)
+            timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
+            lost = _lost(stores, load, timeline)
+        # The logs of the cluster and of the targets have another clock.
+        fault_wall_s = time.time() - (time.monotonic() - moments.fault)
+        asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
+        lines = _lines(self.hosts, asked, fault_wall_s, timeline)
+        return Seen(
+            moments,
+            load.samples,
+            scene.affected,
+            scene.unaffected,
+            lost,
+            landed,
+            hedges,
+            None if lines is None else len(recovery_log.expired(lines, fault_wall_s)),
+            recovery_log.recovery(lines or (), fault_wall_s, target),
+            load.backlog,
+            busy,
+            timeline.events,
+            failure,
+            started_at,
         )
-
-    before: list[str] = []
-    if plan.drill.course == "after another":
-        (other,) = chosen(None, [plan.target] if plan.target else [])
-        before = [other.name]
-        one_before(hosts, plan, other, health, timeline, lock)
-    targets = chosen(plan.target, before)
-    _refuse_unused(config, plan.drill, targets)
-    found = regions(url)
-    affected = _affected(plan.drill, [each.name for each in targets], found)
-    runs_master = plan.drill.aim == "region host" and master() in [each.name for each in targets]
-    return _Scene(marked, found, server_of_meta(url), targets, affected, runs_master)
-
-
-def _drilled(
-    config: Config,
-    hosts: Hosts,
-    plan: Plan,
-    scene: _Scene,
-    health: ClusterHealth,
-    timeline: Timeline,
-    rng: random.Random,
-    lock: DrillLock,
-    target: str,
-) -> Seen:
-    """The drill itself, under load, and the count of the acknowledged pins in the feeds. target: the names of the hosts
-    that are broken.
-    """
-    url = config.cluster(plan.cluster).url
-    # Readers prefer the cluster that is broken, so that they feel the fault.
-    serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
-    near = dataclasses.replace(config, serving=serving)
-    with (
-        _opened(config) as stores,
-        services.open_service(near) as service,
-        _probing(config, url) as reads,
-        _probing(config, url) as writes,
-        _lag(config, plan.cluster) as lag,
-    ):
-        now_ms = wall_ms()
-        first = _USERS_FROM + now_ms * 1_000
-        users = _one_in_each(scene.regions, first)
-        load = Load(service, reads, writes, users, first, first, first, wall_ms, lag)
-        follow_all(service, users, load.board)
-        load.save_one()
-        if _until_landed(stores, load) is None:
-            raise NotDrillableError(
-                f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
-            )
-        started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        bulk = BulkLoad(url, feedstore_wiring.tables(config), first + _BULK_BEHIND, now_ms)
-        course = Course(hosts, plan, scene.targets, load, timeline, health, lock, _evened(plan, scene, url))
-        hedges = service.counters().hedges
-        busy: list[Busy] = []
-        with load.measuring_backlog(), processors.measuring(busy):
-            with _removed(bulk, timeline):
-                with load.running(rng):
-                    match plan.drill.course:
-                        case "in turn":
-                            moments, failure = course.in_turn()
-                        case "bulk load":
-                            moments, failure = course.bulk_load(bulk)
-                        case _:
-                            moments, failure = course.once(_moved(plan.drill, scene, url))
-                timeline.note("the load has ended")
-            hedges = service.counters().hedges - hedges
-            landed = _until_landed(stores, load)
-        timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
-        lost = _lost(stores, load, timeline)
-    # The logs of the cluster and of the targets have another clock.
-    fault_wall_s = time.time() - (time.monotonic() - moments.fault)
-    asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
-    lines = _lines(hosts, asked, fault_wall_s, timeline)
-    return Seen(
-        moments,
-        load.samples,
-        scene.affected,
-        scene.unaffected,
-        lost,
-        landed,
-        hedges,
-        None if lines is None else len(recovery_log.expired(lines, fault_wall_s)),
-        recovery_log.recovery(lines or (), fault_wall_s, target),
-        load.backlog,
-        busy,
-        timeline.events,
-        failure,
-        started_at,
-    )
 
 
 def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:
