@@ -54,8 +54,8 @@ _USERS_TRIED = 1 << 16
 
 @dataclass(frozen=True)
 class _Scene:
-    """regions: those of the feeds, as they were before the fault; affected: the numbers of those that the fault
-    affects. meta: the host of hbase:meta. runs_master: a target that holds regions runs the active master too.
+    """regions: those of the feeds, before the fault; affected: the numbers of those that the fault affects. meta: the
+    host of hbase:meta. runs_master: a target that holds regions runs the active master too.
     """
 
     marked: list[Host]
@@ -107,7 +107,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         hold_s=plan.hold_s,
         holds_meta=scene.meta in scene.names,
         regions=len(scene.regions),
-        affected=len(scene.affected),
+        affected=len(seen.affected),
         back_from=plan.drill.back_from,
         what=plan.drill.what,
         runs_master=scene.runs_master,
@@ -184,6 +184,7 @@ class _Run:
                 raise NotDrillableError(
                     f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
                 )
+            scene = self._just_before(scene)
             started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
             bulk = BulkLoad(self.url, feedstore_wiring.tables(config), first + _BULK_BEHIND, now_ms)
             is_even = _evened(plan, scene, self.url)
@@ -225,6 +226,20 @@ class _Run:
             failure,
             started_at,
         )
+
+    def _just_before(self, scene: _Scene) -> _Scene:
+        """The balancer may have moved regions since the target was chosen.
+
+        Raises:
+            NotDrillableError: no region is left on the target, or they are other regions.
+        """
+        found = regions(self.url)
+        if [each.start for each in found] != [each.start for each in scene.regions]:
+            raise NotDrillableError("a region was split or merged meanwhile: nothing was broken")
+        affected = _affected(self.plan.drill, scene.names, found)
+        if self.plan.drill.affected != "none" and not affected:
+            raise NotDrillableError(f"no region of the feeds is on {', '.join(scene.names)} now: nothing was broken")
+        return dataclasses.replace(scene, regions=found, affected=affected)
 
 
 def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:

@@ -189,6 +189,36 @@ def test_a_report_says_that_the_host_ran_the_active_master_too(
     assert ("active master" in markdown(report, "picture.png")) == runs_it
 
 
+@pytest.mark.parametrize(("servers", "affected"), [((TARGET, TARGET), [0, 1]), (("a-host-2", TARGET), [1])])
+def test_regions_that_move_before_the_fault_count_where_they_are_then(
+    system: System, monkeypatch: pytest.MonkeyPatch, servers: tuple[str, str], affected: list[int]
+) -> None:
+    save = system.save_pin
+
+    def moved(pin: Pin) -> None:
+        system.regions[:2] = [
+            replace(each, server=server) for each, server in zip(system.regions[:2], servers, strict=True)
+        ]
+        save(pin)
+
+    monkeypatch.setattr(system, "save_pin", moved)
+    report = drilled(system)
+    assert (report.affected_regions, report.setting.affected) == (affected, len(affected))
+
+
+def test_a_target_whose_regions_have_moved_is_not_broken(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = system.save_pin
+
+    def moved(pin: Pin) -> None:
+        system.regions[0] = replace(system.regions[0], server="a-host-2")
+        save(pin)
+
+    monkeypatch.setattr(system, "save_pin", moved)
+    with pytest.raises(NotDrillableError, match="no region of the feeds is on a-host-1"):
+        drilled(system)
+    assert system.events == []
+
+
 def test_one_lost_entry_fails_the_drill(system: System) -> None:
     system.loses = True
     report = drilled(system)
