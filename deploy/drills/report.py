@@ -202,7 +202,7 @@ def _budgets() -> dict[str, dict[str, float | str]]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Observed:
     """What a run saw, from the last moment before the fault in which all was well to the end of the load. Times are of
     `time.monotonic`, but for those of the timeline, which are from the fault.
 
@@ -226,7 +226,7 @@ class Seen:
     started_at: str = ""
 
 
-def assemble(setting: DrillSetting, found: Figures, limits: dict[str, float], seen: Seen) -> DrillRun:
+def assemble(setting: DrillSetting, found: Figures, limits: dict[str, float], seen: Observed) -> DrillRun:
     """limits: the drill's budgets."""
     fault = seen.moments.fault
     report = Report(
@@ -244,7 +244,7 @@ def assemble(setting: DrillSetting, found: Figures, limits: dict[str, float], se
     return DrillRun(report, [each._replace(began_s=each.began_s - fault) for each in seen.samples])
 
 
-def figures(setting: DrillSetting, seen: Seen) -> Figures:
+def figures(setting: DrillSetting, seen: Observed) -> Figures:
     """The figures of a run."""
     moments, samples = seen.moments, seen.samples
     back = (moments.fault, moments.gone) if setting.back_from == "fault" else (moments.healed, moments.healed)

@@ -23,7 +23,7 @@ from deploy.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableErr
 from deploy.drills.load import Load, follow_all
 from deploy.drills.processors import Busy
 from deploy.drills.regions import Region, regions, server_of_meta
-from deploy.drills.report import DrillRun, DrillSetting, Seen
+from deploy.drills.report import DrillRun, DrillSetting, Observed
 from deploy.drills.samples import Loss, loss
 from deploy.local.ports import LOOPBACK
 from feedstore.app import services
@@ -159,7 +159,7 @@ class _Run:
         runs_master = drill.aim == "region host" and master() in names
         return _Scene(marked, found, server_of_meta(self.url), targets, _affected(drill, names, found), runs_master)
 
-    def drilled(self, scene: _Scene, target: str) -> Seen:
+    def drilled(self, scene: _Scene, target: str) -> Observed:
         """The drill itself, under load, and the count of the acknowledged pins in the feeds. target: the names of the
         hosts that are broken.
         """
@@ -210,7 +210,7 @@ class _Run:
         fault_wall_s = time.time() - (time.monotonic() - moments.fault)
         asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
         lines = _lines(self.hosts, asked, fault_wall_s, timeline)
-        return Seen(
+        return Observed(
             moments,
             load.samples,
             scene.affected,

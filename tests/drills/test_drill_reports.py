@@ -7,7 +7,7 @@ from deploy.drills import page
 from deploy.drills import report as reporting
 from deploy.drills.catalogue import DRILLS, Drill
 from deploy.drills.recovery_log import Step
-from deploy.drills.report import MEANINGS, DrillSetting, Figures, Moments, Report, Seen
+from deploy.drills.report import MEANINGS, DrillSetting, Figures, Moments, Observed, Report
 from deploy.drills.samples import (
     CallSample,
     Kind,
@@ -106,7 +106,7 @@ def figures() -> Figures:
         *calls("read", 1, *range(21)),
         *calls("write", 1, *range(21)),
     ]
-    return reporting.figures(SETTING, Seen(moments, samples, [0], [1], Loss(0, 0, 0), 2.5))
+    return reporting.figures(SETTING, Observed(moments, samples, [0], [1], Loss(0, 0, 0), 2.5))
 
 
 def test_affected_and_unaffected_regions_are_told_apart(figures: Figures) -> None:
@@ -131,13 +131,13 @@ def test_a_load_that_ended_early_or_recorded_nothing_fails(figures: Figures) -> 
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     silent = [*calls("action", 0, *range(10)), *calls("page", 0, *range(21)), *calls("page", 1, *range(21))]
     for samples in (silent, silent[10:]):
-        found = reporting.figures(SETTING, Seen(moments, samples, lost=Loss(0, 0, 0), landed_s=2.5))
+        found = reporting.figures(SETTING, Observed(moments, samples, lost=Loss(0, 0, 0), landed_s=2.5))
         assert not reporting.verdicts(found, limits)[0].passed
 
 
 def test_losses_that_nobody_could_count_fail(figures: Figures) -> None:
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
-    found = reporting.figures(SETTING, Seen(moments, []))
+    found = reporting.figures(SETTING, Observed(moments, []))
     assert (found.missing, found.extra, found.differing) == (None, None, None)
     assert [each.passed for each in reporting.verdicts(found, {"missing": 0, "extra": 0, "differing": 0})] == [
         False
@@ -164,7 +164,7 @@ def test_back_is_counted_from_the_healing_where_nothing_can_serve_before() -> No
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     samples = [*calls("read", 0, 9, 16, 18), *calls("write", 0, 9, 17)]
     setting = msgspec.structs.replace(SETTING, back_from="healing")
-    found = reporting.figures(setting, Seen(moments, samples, affected=[0], hedged_pages=4))
+    found = reporting.figures(setting, Observed(moments, samples, affected=[0], hedged_pages=4))
     assert (found.affected_read_back_s, found.affected_write_back_s, found.hedged_pages) == (1, 2, 4)
 
 
@@ -199,7 +199,7 @@ def test_a_backlog_is_drained_when_no_more_waits_than_before() -> None:
     before = [(8.0, 4), (9.0, 2)]
 
     def of(backlog: list[tuple[float, int]]) -> tuple[int | None, float | None]:
-        found = reporting.figures(SETTING, Seen(moments, [], backlog=backlog))
+        found = reporting.figures(SETTING, Observed(moments, [], backlog=backlog))
         return found.backlog_most, found.backlog_drain_s
 
     assert of([*before, (11.0, 3), (12.0, 40), (13.0, 90), (14.0, 5), (15.0, 4), (16.0, 6)]) == (90, 2.0)
@@ -210,7 +210,7 @@ def test_a_backlog_is_drained_when_no_more_waits_than_before() -> None:
 
 def test_what_is_kept_counts_from_the_fault(figures: Figures) -> None:
     moments = Moments(warm=7, fault=10, gone=10.5, healed=15, ended=20)
-    run = reporting.assemble(SETTING, figures, {}, Seen(moments, calls("page", 0, 12), backlog=[(11, 3)]))
+    run = reporting.assemble(SETTING, figures, {}, Observed(moments, calls("page", 0, 12), backlog=[(11, 3)]))
     assert run.report.moments == Moments(-3, 0, 0.5, 5, 10)
     assert run.report.backlog == [(1, 3)]
     assert [each.began_s for each in run.samples] == [2]
