@@ -16,6 +16,11 @@ from deploy.drills.samples import longest_quiet_s
 from deploy.local.signals import undisturbed
 
 WARM_S = 5.0
+WARM_S_MAX = 20.0
+"""How long the load runs before the fault: for WARM_S, and then until every caller was served, but no longer than
+WARM_S_MAX.
+"""
+
 SETTLE_S = 15.0
 SETTLE_S_MAX = 120.0
 """How long the load continues after the healing: for SETTLE_S, and then until all callers are served again and the
@@ -149,11 +154,18 @@ class Course:
         return Moments(warm, fault, fault, healed, self._settle(healed)), failure
 
     def _warm_up(self) -> float:
-        warm = time.monotonic() + WARM_S / 2
+        """Returns once every caller was served; from some time before that on, all was well."""
+        deadline = time.monotonic() + WARM_S_MAX
         time.sleep(WARM_S)
-        if failed := [each for each in self.load.samples if not each.is_done]:
-            raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
-        return warm
+        while True:
+            now = time.monotonic()
+            if failed := [each for each in self.load.samples if not each.is_done]:
+                raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
+            if longest_quiet_s(self.load.samples, self.load.callers(), now) is not None:
+                return now - WARM_S / 2
+            if now > deadline:
+                raise NotDrillableError(f"a caller was not served in {WARM_S_MAX:.0f} s, before anything was broken")
+            time.sleep(_ASK_S)
 
     def _settle(self, healed: float) -> float:
         """Returns when all callers were served again and the regions are even, or SETTLE_S_MAX after the healing."""

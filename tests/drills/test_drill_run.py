@@ -313,6 +313,29 @@ def test_nothing_is_broken_where_calls_fail_already(system: System, monkeypatch:
     assert system.events == []
 
 
+def test_nothing_is_broken_where_a_caller_hangs_already(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[Load] = []
+    saved: list[Pin] = []
+    save = system.save_pin
+
+    def load(*words: Any) -> Load:
+        loads.append(Load(*words))
+        return loads[0]
+
+    def hanging(pin: Pin) -> None:
+        if saved:  # the first one is saved before the load begins
+            loads[0]._stop.wait(30)
+        saved.append(pin)
+        save(pin)
+
+    monkeypatch.setattr(running, "Load", load)
+    monkeypatch.setattr(system, "save_pin", hanging)
+    monkeypatch.setattr(course, "WARM_S_MAX", 1.0)
+    with pytest.raises(NotDrillableError, match="a caller was not served"):
+        drilled(system)
+    assert system.events == []
+
+
 @pytest.mark.parametrize("name", ["suspend-host", "blackhole-host", "slow-network", "slow-disk"])
 def test_whatever_is_done_to_a_host_is_undone(system: System, name: str) -> None:
     report = drilled(system, name)
