@@ -80,8 +80,8 @@ test-rules: $(VENV)/test ## test the alert rules (installs Prometheus with apt i
 ALERTS ?=
 test-alerts: stack-ready coprocessor $(VENV)/test ## break a running system, and look at which alert fires (ALERTS=faults, or --healthy SECONDS)
 	@tests/clocks/install
-	@$(BIN)/python -m tests.monitoring.faults --stack $(STACK)-alerts $(ALERTS); status=$$?; \
-		$(PYTHON) -m deploy.local down --home $(STACK)-alerts; exit $$status
+	@trap 'exit 130' INT TERM; trap '$(PYTHON) -m deploy.local down --home $(STACK)-alerts' EXIT; \
+		$(BIN)/python -m tests.monitoring.faults --stack $(STACK)-alerts $(ALERTS)
 
 # VISIBLE: --stack DIRECTORY for a local stack, with a process for each stage; --actions N.
 VISIBLE ?=

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from deploy.docker import engine, image, names, roles
 from deploy.local.errors import StackError
 from deploy.local.home import write
+from deploy.local.ports import LOOPBACK
 from deploy.local.programs import PROJECT, run
 from deploy.local.servers import Say
 
@@ -37,7 +38,6 @@ _WORKER_STABLE_S = 5.0
 _TOO_OFTEN = 8
 """A server that has ended this many times while `up` waited for it will not start. The engine waits longer before each
 restart: in all, that is half a minute."""
-_LOOPBACK = "127.0.0.1"
 
 State = Literal["ready", "not ready", "stopped"]
 
@@ -55,10 +55,13 @@ class ContainerStatus:
 
 @dataclass(frozen=True)
 class _Container:
-    """A container that runs."""
+    """A container that runs, or has ended and waits until the engine starts it again: longer each time, up to a minute.
+    age_s: since it was started last.
+    """
 
     restarts: int
     age_s: float
+    is_restarting: bool = False
 
 
 class Clusters:
@@ -97,8 +100,8 @@ class Clusters:
         self._say("starting workers and web")
         self._compose("up", "--detach", "--no-build", *names.CLIENTS, failed="the workers could not be started")
         self._wait(names.CLIENTS, began, deadline_s)
-        self._say(f"everything answers after {time.monotonic() - began:.0f} s: http://{_LOOPBACK}:{self._web_port()}")
-        self._say(f"Prometheus, with the alert rules: http://{_LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}")
+        self._say(f"everything answers after {time.monotonic() - began:.0f} s: http://{_web_place()}")
+        self._say(f"Prometheus, with the alert rules: http://{LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}")
 
     def down(self) -> None:
         """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
@@ -209,7 +212,7 @@ class Clusters:
         """Where the servers are for this machine, as `feedctl init --stack docker` reads it."""
 
         def gateways(cluster: str, port: int) -> list[str]:
-            return [f"{_LOOPBACK}:{names.loopback_port(cluster, number, port)}" for number in names.GATEWAYS]
+            return [f"{LOOPBACK}:{names.loopback_port(cluster, number, port)}" for number in names.GATEWAYS]
 
         return {
             "clusters": {
@@ -219,9 +222,9 @@ class Clusters:
                 }
                 for cluster in names.CLUSTERS
             },
-            "database": f"{_LOOPBACK}:{names.MARIADB_LOOPBACK_PORT}",
+            "database": f"{LOOPBACK}:{names.MARIADB_LOOPBACK_PORT}",
             "password_file": str(self._secret),
-            "kafka": f"{_LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",
+            "kafka": f"{LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",
         }
 
     def _set_up(self) -> None:
@@ -278,20 +281,14 @@ class Clusters:
         """Why a container is not ready; empty if it is. container: None if it does not run."""
         if container is None:
             return "it does not run"
+        if container.is_restarting:
+            return "it ended, and is started again soon"
         if name == names.WEB:
-            return self._web_detail()
+            return _web_detail()
         if name in names.WORKERS:
             # Workers answer no requests. A worker that cannot work ends, and is started again a moment later.
             return "" if container.age_s > _WORKER_STABLE_S else "it has just been started"
         return run_check(names.container(name))
-
-    def _web_detail(self) -> str:
-        url = f"http://{_LOOPBACK}:{self._web_port()}/readyz"
-        try:
-            with urllib.request.urlopen(url, timeout=_ANSWER_S):
-                return ""
-        except OSError as error:
-            return f"/readyz: {error}"
 
     def _inspected(self, wanted: Sequence[str]) -> dict[str, _Container | None]:
         """The state of each container, as the engine has it; None if it does not run."""
@@ -304,8 +301,10 @@ class Clusters:
         states: dict[str, _Container] = {}
         if asked:
             for each in json.loads(run("docker", "inspect", *asked, failed="the engine cannot be asked")):
-                age_s = time.time() - _seconds(each["State"]["StartedAt"])
-                states[each["Name"].lstrip("/")] = _Container(int(each["RestartCount"]), age_s)
+                state = each["State"]
+                age_s = time.time() - _seconds(state["StartedAt"])
+                is_restarting = state["Status"] == "restarting"
+                states[each["Name"].lstrip("/")] = _Container(int(each["RestartCount"]), age_s, is_restarting)
         return {name: states.get(names.container(name)) for name in wanted}
 
     def _memory(self) -> dict[str, int]:
@@ -336,13 +335,25 @@ class Clusters:
             failed=failed, env={"FEED_CLUSTER_HOME": str(self.home)},
         )  # fmt: skip
 
-    def _web_port(self) -> str:
-        return os.environ.get("FEED_WEB_PORT", "18080")
+
+def _web_place() -> str:
+    """Where compose.yml publishes the web. An empty variable is none there."""
+    address = os.environ.get("FEED_WEB_ADDRESS") or LOOPBACK
+    port = os.environ.get("FEED_WEB_PORT") or "18080"
+    return f"{LOOPBACK if address == '0.0.0.0' else address}:{port}"  # noqa: S104 - nothing is bound here
+
+
+def _web_detail() -> str:
+    try:
+        with urllib.request.urlopen(f"http://{_web_place()}/readyz", timeout=_ANSWER_S):
+            return ""
+    except OSError as error:
+        return f"/readyz: {error}"
 
 
 def _asked(question: str) -> Any:
     """The data of an answer of Prometheus' API."""
-    url = f"http://{_LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
+    url = f"http://{LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
     with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
         return json.load(answer)["data"]
 
@@ -364,6 +375,9 @@ def _seconds(moment: str) -> float:
 
 
 def _bytes(text: str) -> int:
+    """A number of the engine with its unit. For a container that is ending it has `--`."""
+    if text == "--":
+        return 0
     units = {"B": 0, "KiB": 10, "MiB": 20, "GiB": 30}
     number = text.rstrip("BKMGi")
     return int(float(number) * (1 << units[text[len(number) :]]))

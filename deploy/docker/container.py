@@ -59,21 +59,23 @@ def _run(role: str, cluster: str) -> None:
 
 def _setup(token: str | None = None) -> int:
     """May be repeated after an interruption: a home that is there is left alone, and a token is made if the caller has
-    none.
+    none. It is printed last: what a set-up that fails has printed is shown with its error.
     """
-    commands: list[tuple[str, ...]] = []
+    status = 0
     if (Path(os.environ["FEED_HOME"]) / "feed.toml").exists():
         print("the home is there already", file=sys.stderr)
     else:
-        commands.append(("feedctl", "init", "--stack", "docker", "--stack-home", str(PLACES.parent)))
-    if token is not None:
+        status = _ran("feedctl", "init", "--stack", "docker", "--stack-home", str(PLACES.parent))
+    if not status and not roles.TOKEN.exists():
+        status = _let_prometheus_read()
+    if not status and token is not None:
         scopes = [word for each in _TOKEN_SCOPES for word in ("--scope", each)]
-        commands.append(("feedctl", "token", "new", "--name", token, *scopes))
-    for command in commands:
-        status = subprocess.run(command, check=False).returncode  # noqa: S603 - of the image
-        if status:
-            return status
-    return 0 if roles.TOKEN.exists() else _let_prometheus_read()
+        status = _ran("feedctl", "token", "new", "--name", token, *scopes)
+    return status
+
+
+def _ran(*command: str) -> int:
+    return subprocess.run(command, check=False).returncode  # noqa: S603 - of the image
 
 
 def _let_prometheus_read() -> int:

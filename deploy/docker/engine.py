@@ -148,7 +148,10 @@ class Engine:
         return True
 
     def _starts(self, driver: str) -> bool:
-        argv = ("dockerd", f"--storage-driver={driver}", self._mark, "--pidfile", str(self._folder / "dockerd.lock"))
+        # None of ours runs. A killed one has left its process id, and dockerd does not start if a process has it.
+        lock = self._folder / "dockerd.lock"
+        lock.unlink(missing_ok=True)
+        argv = ("dockerd", f"--storage-driver={driver}", self._mark, "--pidfile", str(lock))
         pid = processes.spawn(processes.Command(argv, self._mark), self._log, self._pid_file)
         becomes(lambda: not processes.is_ours(pid, self._mark) or self.answers(), _READY_S, _ASK_S)
         return processes.is_ours(pid, self._mark) and self.answers()

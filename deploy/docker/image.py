@@ -56,7 +56,9 @@ def ensure_base(say: Say) -> str:
     say(f"base: no registry; making {MADE_BASE} of Debian's packages (a minute)")
     with tempfile.TemporaryDirectory(prefix="feedstore-base-") as folder:
         root = Path(folder, "root")
+        # What it mounts in the new root goes with it, if it is killed too: the folder is removed then.
         run(
+            "unshare", "--mount",
             "debootstrap", "--variant=minbase", "--include=ca-certificates", SUITE, root, mirror(),
             failed="Debian's packages could not be put together",
         )  # fmt: skip

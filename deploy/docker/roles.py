@@ -21,9 +21,10 @@ from deploy.docker import names
 from deploy.docker.class_archive import class_path
 from deploy.docker.supervisor import SupervisedProcess
 from deploy.hbase import settings
-from deploy.local import java, kafka, mariadb, probes, prometheus
+from deploy.local import hbase, java, kafka, mariadb, probes, prometheus
 from deploy.local.errors import NotReadyError, StackError
 from deploy.local.home import write_conf
+from deploy.local.ports import LOOPBACK
 from deploy.local.programs import run
 from deploy.monitoring import servers
 
@@ -112,7 +113,7 @@ def _standby(cluster: str) -> list[SupervisedProcess]:
 
 
 def _gateway(cluster: str) -> list[SupervisedProcess]:
-    return [_thrift(cluster, "thrift2", names.THRIFT2_PORT), _thrift(cluster, "thrift", names.THRIFT1_PORT)]
+    return [_thrift(cluster, "thrift2", names.THRIFT2_PORT), _thrift(cluster, "thrift1", names.THRIFT1_PORT)]
 
 
 def _zookeeper(cluster: str) -> SupervisedProcess:
@@ -209,19 +210,17 @@ def _roll_period(host: str) -> dict[str, str]:
     return {_ROLL_PERIOD: str(round(int(period) * (1 - zlib.crc32(host.encode()) / 2**34)))}
 
 
-def _thrift(cluster: str, package: str, port: int) -> SupervisedProcess:
+def _thrift(cluster: str, protocol: hbase.Protocol, port: int) -> SupervisedProcess:
     own = {"hbase.regionserver.thrift.port": str(port)}
     network = _interface_towards(names.control(cluster))
     if network is not None:
         # A gateway is on two networks, and only that of the zone carries the master's messages about dead servers.
         own["hbase.status.multicast.ni.name"] = network
-    name = "thrift2" if package == "thrift2" else "thrift1"
-    conf = _hbase_conf(name, cluster, "gateway", own=own)
-    main = (f"org.apache.hadoop.hbase.{package}.ThriftServer", "start", "-p", str(port))
-    ask = probes.thrift2_tables if package == "thrift2" else probes.thrift1_tables
+    conf = _hbase_conf(protocol, cluster, "gateway", own=own)
+    main, ask = hbase.GATEWAYS[protocol]
     return SupervisedProcess(
-        name,
-        _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
+        protocol,
+        _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=(main, "start", "-p", str(port))),
         lambda: ask(port),
         needs=[(names.control(cluster), names.ZOOKEEPER_PORT)],
         configure=conf.write,
@@ -239,7 +238,7 @@ def _kafka(_: str) -> list[SupervisedProcess]:
         "controller.quorum.voters": f"1@{names.KAFKA}:{names.KAFKA_CONTROLLER_PORT}",
         "listeners": bound,
         "advertised.listeners": f"INSIDE://{names.KAFKA}:{names.KAFKA_PORT},"
-        f"LOOPBACK://127.0.0.1:{names.KAFKA_LOOPBACK_PORT}",
+        f"LOOPBACK://{LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",
         "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in listeners),
         "inter.broker.listener.name": "INSIDE",
         "log.dirs": str(DATA / "kafka"),
@@ -404,7 +403,7 @@ def _java(conf: _Conf, path: str, *, heap_mib: int, main: Sequence[str], flags: 
 
 def _zookeeper_answers() -> None:
     try:
-        with socket.create_connection(("127.0.0.1", names.ZOOKEEPER_PORT), timeout=_ANSWER_S) as stream:
+        with socket.create_connection((LOOPBACK, names.ZOOKEEPER_PORT), timeout=_ANSWER_S) as stream:
             stream.sendall(b"srvr")
             answer = stream.makefile("rb").read(1 << 16)
     except OSError as error:

@@ -59,7 +59,9 @@ class BulkLoad:
         return f"a process of the bulk load ended with status {failed[0]}" if failed else ""
 
     def stop(self) -> int:
-        """Ends it, and returns how many cells were written, or may have been. May be repeated."""
+        """Ends it, and returns how many cells were written, without those of the batch that a process was ended in. May
+        be repeated.
+        """
         for process, _ in self._writers:
             process.terminate()
         for process, _ in self._writers:
@@ -67,7 +69,8 @@ class BulkLoad:
             if process.is_alive():
                 process.kill()
                 process.join()
-        return _ROWS * _PINS * sum(int(begun.value) for _, begun in self._writers)
+        done = (max(0, int(begun.value) - (process.exitcode != 0)) for process, begun in self._writers)
+        return _ROWS * _PINS * sum(done)
 
     def remove(self) -> None:
         """Removes the cells that were written; may be called if none were. Raises UnavailableError: some are left."""

@@ -107,17 +107,21 @@ def _disk(path: Path) -> str | None:
 
 
 def _throttle(group: str, bytes_s: int, disk: str) -> None:
-    is_v1 = (GROUPS / "blkio").is_dir()
-    found = [folder for folder, _, _ in os.walk(GROUPS / "blkio" if is_v1 else GROUPS) if group in Path(folder).name]
-    if not found:
-        raise SystemExit(f"there is no control group of {group}")
-    for folder in map(Path, found):
-        if is_v1:
-            for name in ("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device"):
-                (folder / name).write_text(f"{disk} {bytes_s}")
-        else:
-            limit = str(bytes_s) if bytes_s else "max"
-            (folder / "io.max").write_text(f"{disk} rbps={limit} wbps={limit}")
+    """Where no limit can be set there is none to take away: a healing does nothing there."""
+    names: tuple[str, ...]
+    if (GROUPS / "blkio").is_dir():
+        root, text = GROUPS / "blkio", f"{disk} {bytes_s}"
+        names = ("blkio.throttle.read_bps_device", "blkio.throttle.write_bps_device")
+    else:
+        limit = str(bytes_s) if bytes_s else "max"
+        root, text = GROUPS, f"{disk} rbps={limit} wbps={limit}"
+        names = ("io.max",)
+    folders = [Path(folder) for folder, _, _ in os.walk(root) if group in Path(folder).name]
+    found = [folder / name for folder in folders for name in names if (folder / name).exists()]
+    if bytes_s and not found:
+        raise SystemExit(f"there is no control group of {group} that limits disks")
+    for file in found:
+        file.write_text(text)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,11 @@ from deploy.drills.samples import longest_quiet_s
 from deploy.local.signals import undisturbed
 
 WARM_S = 5.0
+WARM_S_MAX = 20.0
+"""How long the load runs before the fault: for WARM_S, and then until every caller was served, but no longer than
+WARM_S_MAX.
+"""
+
 SETTLE_S = 15.0
 SETTLE_S_MAX = 120.0
 """How long the load continues after the healing: for SETTLE_S, and then until all callers are served again and the
@@ -131,28 +136,36 @@ class Course:
         return Moments(warm, fault, gone, healed, self._settle(healed)), failure
 
     def bulk_load(self, bulk: BulkLoad) -> tuple[Moments, str]:
-        """Breaks nothing."""
+        """Breaks nothing. Returns also why there was no bulk load; empty if there was one."""
         warm = self._warm_up()
         fault = self.timeline.begin()
         self.timeline.note("the bulk load begins")
-        failure = ""
         try:
             bulk.start()
-            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running() and not failure:
+            while time.monotonic() < fault + self.plan.hold_s and bulk.is_running() and not bulk.failure():
                 time.sleep(_ASK_S)
-                failure = bulk.failure()
+            failure = bulk.failure()
         finally:
             cells = bulk.stop()
+        if not cells:
+            failure = failure or "the bulk load wrote nothing: what was measured is an idle system"
         healed = time.monotonic()
         self.timeline.note(f"the bulk load has ended: {cells:,} cells")
         return Moments(warm, fault, fault, healed, self._settle(healed)), failure
 
     def _warm_up(self) -> float:
-        warm = time.monotonic() + WARM_S / 2
+        """Returns once every caller was served; from some time before that on, all was well."""
+        deadline = time.monotonic() + WARM_S_MAX
         time.sleep(WARM_S)
-        if failed := [each for each in self.load.samples if not each.is_done]:
-            raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
-        return warm
+        while True:
+            now = time.monotonic()
+            if failed := [each for each in self.load.samples if not each.is_done]:
+                raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
+            if longest_quiet_s(self.load.samples, self.load.callers(), now) is not None:
+                return now - WARM_S / 2
+            if now > deadline:
+                raise NotDrillableError(f"a caller was not served in {WARM_S_MAX:.0f} s, before anything was broken")
+            time.sleep(_ASK_S)
 
     def _settle(self, healed: float) -> float:
         """Returns when all callers were served again and the regions are even, or SETTLE_S_MAX after the healing."""

@@ -18,10 +18,8 @@ class Region:
     end: bytes
     server: str
 
-    def holds(self, bucket: int) -> bool:
-        """Whether rows whose first byte is `bucket` are in it."""
-        row = bytes([bucket])
-        return self.start[:1] <= row and (not self.end or row < self.end[:1])
+    def holds(self, row: bytes) -> bool:
+        return self.start <= row and (not self.end or row < self.end)
 
 
 def regions(url: str) -> list[Region]:

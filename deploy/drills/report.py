@@ -1,7 +1,8 @@
 """The report of a drill: its figures, compared with the budgets. It is kept as JSON (`history`)."""
 
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import resources
 from typing import Annotated, Literal, NamedTuple, get_type_hints
 
@@ -154,7 +155,8 @@ class Verdict(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct, frozen=True):
     """A whole run. Times are in seconds from the fault.
 
-    timeline: the events of the drill. failure: why the target could not be brought back; empty if it was.
+    timeline: the events of the drill. failure: why the target could not be brought back, or why there was no bulk load;
+    empty if neither.
     affected_regions: by number, in the order of their rows. backlog: the messages that waited for the drilled cluster's
     writer. processors: the share of them that was used, 0 to 1.
     """
@@ -199,83 +201,77 @@ def _budgets() -> dict[str, dict[str, float | str]]:
     return tomllib.loads(resources.files("deploy.drills").joinpath("budgets.toml").read_text("utf-8"))
 
 
-def assemble(
-    setting: DrillSetting,
-    found: Figures,
-    limits: dict[str, float],
-    moments: Moments,
-    samples: Iterable[CallSample],
-    *,
-    timeline: list[tuple[float, str]],
-    failure: str = "",
-    steps: Sequence[Step] = (),
-    affected: Sequence[int] = (),
-    backlog: Iterable[tuple[float, int]] = (),
-    processors: Iterable[Busy] = (),
-) -> DrillRun:
-    """moments, samples, backlog, processors: of `time.monotonic`. limits: the drill's budgets."""
-    fault = moments.fault
+@dataclass(frozen=True)
+class Observed:
+    """What a run saw, from the last moment before the fault in which all was well to the end of the load. Times are of
+    `time.monotonic`, but for those of the timeline, which are from the fault.
+
+    started_at: UTC. affected, unaffected: the regions of the drilled cluster. lost, hedged_pages, expired_servers: None
+    if nothing could count them. landed_s: None if not all has landed. timeline, failure, backlog: as a report has them.
+    """
+
+    moments: Moments
+    samples: list[CallSample]
+    affected: Sequence[int] = ()
+    unaffected: Sequence[int] = ()
+    lost: Loss | None = None
+    landed_s: float | None = None
+    hedged_pages: int | None = None
+    expired_servers: int | None = None
+    steps: Sequence[Step] = ()
+    backlog: Sequence[tuple[float, int]] = ()
+    processors: Sequence[Busy] = ()
+    timeline: Sequence[tuple[float, str]] = ()
+    failure: str = ""
+    started_at: str = ""
+
+
+def assemble(setting: DrillSetting, found: Figures, limits: dict[str, float], seen: Observed) -> DrillRun:
+    """limits: the drill's budgets."""
+    fault = seen.moments.fault
     report = Report(
         setting,
         found,
         verdicts(found, limits),
-        timeline,
-        failure,
-        list(steps),
-        Moments(**{name: at - fault for name, at in msgspec.structs.asdict(moments).items()}),
-        list(affected),
-        [(at - fault, messages) for at, messages in backlog],
-        [(each.at_s - fault, round(each.share, 3)) for each in processors],
+        list(seen.timeline),
+        seen.failure,
+        list(seen.steps),
+        Moments(**{name: at - fault for name, at in msgspec.structs.asdict(seen.moments).items()}),
+        list(seen.affected),
+        [(at - fault, messages) for at, messages in seen.backlog],
+        [(each.at_s - fault, round(each.share, 3)) for each in seen.processors],
     )
-    return DrillRun(report, [each._replace(began_s=each.began_s - fault) for each in samples])
+    return DrillRun(report, [each._replace(began_s=each.began_s - fault) for each in seen.samples])
 
 
-def figures(
-    cluster: str,
-    samples: list[CallSample],
-    moments: Moments,
-    affected: list[int],
-    unaffected: list[int],
-    loss: Loss | None,
-    landed_s: float | None,
-    *,
-    back_from: Literal["fault", "healing"] = "fault",
-    hedged_pages: int | None = None,
-    expired_servers: int | None = None,
-    steps: Iterable[Step] = (),
-    backlog: Sequence[tuple[float, int]] = (),
-    processors: Sequence[Busy] = (),
-) -> Figures:
-    """The figures of a run, from the last moment before the fault in which all was well to the end of the load.
-
-    cluster: the drilled one, which readers prefer. loss, hedged_pages, expired_servers: None if nothing
-    could count them. processors: how busy they were. backlog: the messages that waited for the drilled cluster's
-    writer, by moments of `time.monotonic`.
-    """
-    back = (moments.fault, moments.gone) if back_from == "fault" else (moments.healed, moments.healed)
+def figures(setting: DrillSetting, seen: Observed) -> Figures:
+    """The figures of a run."""
+    moments, samples = seen.moments, seen.samples
+    back = (moments.fault, moments.gone) if setting.back_from == "fault" else (moments.healed, moments.healed)
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
-    every = [*affected, *unaffected]
+    every = [*seen.affected, *seen.unaffected]
     readers = list(range(READERS))
     callers: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in readers)]
     for region in every:
         callers += [("read", region), ("write", region)]
 
     def gap(
-        kind: Kind, callers: list[int], from_s: float = moments.warm, until_s: float = moments.ended
+        kind: Kind, callers: Sequence[int], from_s: float = moments.warm, until_s: float = moments.ended
     ) -> float | None:
         return worst_gap_s(samples, kind, callers, from_s, until_s, moments.ended)
 
-    took = spans(steps)
-    read_back_s = all_served_s(samples, "read", affected, *back)
-    busy = mean_share(processors, back[0], back[0] + read_back_s) if read_back_s else None
-    busy_before = mean_share(processors, moments.warm, moments.fault)
-    most, drain_s = _drained(backlog, moments.fault)
+    took = spans(seen.steps)
+    read_back_s = all_served_s(samples, "read", seen.affected, *back)
+    busy = mean_share(seen.processors, back[0], back[0] + read_back_s) if read_back_s else None
+    busy_before = mean_share(seen.processors, moments.warm, moments.fault)
+    most, drain_s = _drained(seen.backlog, moments.fault)
+    lost = seen.lost
     return Figures(
         pages=len(pages),
         pages_failed=sum(not each.is_done for each in pages),
-        pages_from_other=sum(each.is_done and each.detail != cluster for each in pages),
-        hedged_pages=hedged_pages,
+        pages_from_other=sum(each.is_done and each.detail != setting.cluster for each in pages),
+        hedged_pages=seen.hedged_pages,
         page_gap_s=gap("page", readers),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
@@ -284,25 +280,25 @@ def figures(
         actions_failed=sum(not each.is_done for each in actions),
         action_gap_s=gap("action", [0]),
         affected_read_back_s=read_back_s,
-        affected_write_back_s=all_served_s(samples, "write", affected, *back),
-        affected_read_gap_s=gap("read", affected),
-        affected_write_gap_s=gap("write", affected),
-        unaffected_read_gap_s=gap("read", unaffected, until_s=moments.healed),
-        unaffected_write_gap_s=gap("write", unaffected, until_s=moments.healed),
+        affected_write_back_s=all_served_s(samples, "write", seen.affected, *back),
+        affected_read_gap_s=gap("read", seen.affected),
+        affected_write_gap_s=gap("write", seen.affected),
+        unaffected_read_gap_s=gap("read", seen.unaffected, until_s=moments.healed),
+        unaffected_write_gap_s=gap("write", seen.unaffected, until_s=moments.healed),
         return_read_gap_s=gap("read", every, from_s=moments.healed),
         return_write_gap_s=gap("write", every, from_s=moments.healed),
         detection_s=took.detection,
         split_s=took.split,
         meta_open_s=took.meta_open,
         reopen_s=took.reopen,
-        expired_servers=expired_servers,
+        expired_servers=seen.expired_servers,
         backlog_most=most,
         backlog_drain_s=drain_s,
-        landed_s=landed_s,
+        landed_s=seen.landed_s,
         quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
-        missing=None if loss is None else loss.missing,
-        extra=None if loss is None else loss.extra,
-        differing=None if loss is None else loss.differing,
+        missing=None if lost is None else lost.missing,
+        extra=None if lost is None else lost.extra,
+        differing=None if lost is None else lost.differing,
         processors_before=None if busy_before is None else busy_before * 100,
         processors_recovering=None if busy is None else busy * 100,
     )

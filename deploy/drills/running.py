@@ -3,6 +3,7 @@
 import dataclasses
 import datetime as dt
 import random
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -22,14 +23,14 @@ from deploy.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableErr
 from deploy.drills.load import Load, follow_all
 from deploy.drills.processors import Busy
 from deploy.drills.regions import Region, regions, server_of_meta
-from deploy.drills.report import DrillRun, DrillSetting, Moments
+from deploy.drills.report import DrillRun, DrillSetting, Observed
 from deploy.drills.samples import Loss, loss
+from deploy.local.ports import LOOPBACK
 from feedstore.app import services
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
 from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS, entries_of, row_key
-from feedstore.following.layout import bucket
 from feedstore.widecolumn import UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from workers.app import wiring
@@ -48,11 +49,13 @@ _BULK_BEHIND = 1_000_000
 _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
 
+_USERS_TRIED = 1 << 16
+
 
 @dataclass(frozen=True)
 class _Scene:
-    """regions: those of the feeds, as they were before the fault; affected: the numbers of those that the fault
-    affects. meta: the host of hbase:meta. runs_master: a target that holds regions runs the active master too.
+    """regions: those of the feeds, before the fault; affected: the numbers of those that the fault affects. meta: the
+    host of hbase:meta. runs_master: a target that holds regions runs the active master too.
     """
 
     marked: list[Host]
@@ -71,24 +74,6 @@ class _Scene:
         return [each.name for each in self.targets]
 
 
-@dataclass(frozen=True)
-class _Seen:
-    """The results of a drill, for its report. lines: of the logs of the cluster and the targets, from the fault on, in
-    their order; None if they cannot be read. fault_wall_s: the moment of the fault on the clock of the logs.
-    """
-
-    load: Load
-    started_at: str
-    moments: Moments
-    failure: str
-    landed_s: float | None
-    lost: Loss | None
-    hedged_pages: int
-    lines: list[LogLine] | None
-    fault_wall_s: float
-    busy: list[Busy]
-
-
 def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) -> DrillRun:
     """Runs a drill and returns its result; whatever happens, the target is brought back first. If it cannot be, the
     report says so.
@@ -102,33 +87,17 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     if plan.cluster not in urls:
         raise NotDrillableError(f"there is no cluster {plan.cluster!r} in this home")
     rng = random.Random(plan.seed)  # noqa: S311 - a drill is repeated by its seed
-    timeline = Timeline(say)
     health = ClusterHealth(hosts, lambda name: regions(urls[name]), say)
     with locked(config.home) as lock:
         if left := lock.heal(hosts):
             say(f"an earlier drill was ended before it had healed: {left}; healed now")
-        scene = _prepared(config, hosts, plan, health, timeline, rng, lock)
+        one = _Run(config, hosts, plan, health, Timeline(say), rng, lock)
+        scene = one.prepared()
         target = ", ".join(scene.names) if plan.drill.fault is not None else ""
         say(f"target: {target or 'none'}; {len(scene.affected)} of {len(scene.regions)} regions are affected")
         if scene.runs_master:
             say(f"{target} runs the active master too: that makes two faults of one, and its regions wait for both")
-        seen = _drilled(config, hosts, plan, scene, health, timeline, rng, lock)
-    steps = recovery_log.recovery(seen.lines or (), seen.fault_wall_s, target)
-    figures = reporting.figures(
-        plan.cluster,
-        seen.load.samples,
-        seen.moments,
-        scene.affected,
-        scene.unaffected,
-        seen.lost,
-        seen.landed_s,
-        back_from=plan.drill.back_from,
-        hedged_pages=seen.hedged_pages,
-        expired_servers=None if seen.lines is None else len(recovery_log.expired(seen.lines, seen.fault_wall_s)),
-        steps=steps,
-        backlog=seen.load.backlog,
-        processors=seen.busy,
-    )
+        seen = one.drilled(scene, target)
     setting = DrillSetting(
         drill=plan.drill.name,
         cluster=plan.cluster,
@@ -138,118 +107,139 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
         hold_s=plan.hold_s,
         holds_meta=scene.meta in scene.names,
         regions=len(scene.regions),
-        affected=len(scene.affected),
+        affected=len(seen.affected),
         back_from=plan.drill.back_from,
         what=plan.drill.what,
         runs_master=scene.runs_master,
     )
-    return reporting.assemble(
-        setting,
-        figures,
-        reporting.budgets(plan.budgets),
-        seen.moments,
-        seen.load.samples,
-        timeline=timeline.events,
-        failure=seen.failure,
-        steps=steps,
-        affected=scene.affected,
-        backlog=seen.load.backlog,
-        processors=seen.busy,
-    )
+    return reporting.assemble(setting, reporting.figures(setting, seen), reporting.budgets(plan.budgets), seen)
 
 
-def _prepared(
-    config: Config,
-    hosts: Hosts,
-    plan: Plan,
-    health: ClusterHealth,
-    timeline: Timeline,
-    rng: random.Random,
-    lock: DrillLock,
-) -> _Scene:
-    """Refuses hosts that are not marked, waits until all is well, chooses, and breaks the host that comes before."""
-    url = config.cluster(plan.cluster).url
-    _refuse_unmarked(config, hosts.all())
-    hosts.clean()
-    marked = health.wait([each.name for each in config.clusters])
-    _refuse_unmarked(config, marked)
+@dataclass(frozen=True)
+class _Run:
+    """One run of a drill, as long as it holds the lock."""
 
-    def master() -> str | None:
-        return active_master(hosts, marked, plan.cluster)
+    config: Config
+    hosts: Hosts
+    plan: Plan
+    health: ClusterHealth
+    timeline: Timeline
+    rng: random.Random
+    lock: DrillLock
 
-    def chosen(named: str | None, but: Sequence[str] = ()) -> list[Host]:
-        return aiming.choose(
-            plan.drill, plan.cluster, named, marked, regions(url), server_of_meta(url), master, rng, but
+    @property
+    def url(self) -> str:
+        """Of the cluster that is drilled."""
+        return self.config.cluster(self.plan.cluster).url
+
+    def prepared(self) -> _Scene:
+        """Refuses hosts that are not marked, waits until all is well, chooses, and breaks the host that comes first."""
+        drill, named = self.plan.drill, self.plan.target
+        _refuse_unmarked(self.config, self.hosts.all())
+        self.hosts.clean()
+        marked = self.health.wait([each.name for each in self.config.clusters])
+        _refuse_unmarked(self.config, marked)
+
+        def master() -> str | None:
+            return active_master(self.hosts, marked, self.plan.cluster)
+
+        def chosen(named: str | None, but: Sequence[str] = ()) -> list[Host]:
+            found, meta = regions(self.url), server_of_meta(self.url)
+            return aiming.choose(drill, self.plan.cluster, named, marked, found, meta, master, self.rng, but)
+
+        before: list[str] = []
+        if drill.course == "after another":
+            (other,) = chosen(None, [named] if named else [])
+            before = [other.name]
+            one_before(self.hosts, self.plan, other, self.health, self.timeline, self.lock)
+        targets = chosen(named, before)
+        _refuse_unused(self.config, drill, targets)
+        found = regions(self.url)
+        names = [each.name for each in targets]
+        runs_master = drill.aim == "region host" and master() in names
+        return _Scene(marked, found, server_of_meta(self.url), targets, _affected(drill, names, found), runs_master)
+
+    def drilled(self, scene: _Scene, target: str) -> Observed:
+        """The drill itself, under load, and the count of the acknowledged pins in the feeds. target: the names of the
+        hosts that are broken.
+        """
+        config, plan, timeline = self.config, self.plan, self.timeline
+        # Readers prefer the cluster that is broken, so that they feel the fault.
+        serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
+        near = dataclasses.replace(config, serving=serving)
+        with (
+            _opened(config) as stores,
+            services.open_service(near) as service,
+            _probing(config, self.url) as reads,
+            _probing(config, self.url) as writes,
+            _lag(config, plan.cluster) as lag,
+        ):
+            now_ms = wall_ms()
+            first = _USERS_FROM + now_ms * 1_000
+            users = _one_in_each(scene.regions, first)
+            load = Load(service, reads, writes, users, first, first, first, wall_ms, lag)
+            follow_all(service, users, load.board)
+            load.save_one()
+            if _until_landed(stores, load) is None:
+                raise NotDrillableError(
+                    f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
+                )
+            scene = self._just_before(scene)
+            started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
+            bulk = BulkLoad(self.url, feedstore_wiring.tables(config), first + _BULK_BEHIND, now_ms)
+            is_even = _evened(plan, scene, self.url)
+            course = Course(self.hosts, plan, scene.targets, load, timeline, self.health, self.lock, is_even)
+            hedges = service.counters().hedges
+            busy: list[Busy] = []
+            with load.measuring_backlog(), processors.measuring(busy):
+                with _removed(bulk, timeline):
+                    with load.running(self.rng):
+                        match plan.drill.course:
+                            case "in turn":
+                                moments, failure = course.in_turn()
+                            case "bulk load":
+                                moments, failure = course.bulk_load(bulk)
+                            case _:
+                                moments, failure = course.once(_moved(plan.drill, scene, self.url))
+                    timeline.note("the load has ended")
+                hedges = service.counters().hedges - hedges
+                landed = _until_landed(stores, load)
+            timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
+            lost = _lost(stores, load, timeline)
+        # The logs of the cluster and of the targets have another clock.
+        fault_wall_s = time.time() - (time.monotonic() - moments.fault)
+        asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
+        lines = _lines(self.hosts, asked, fault_wall_s, timeline)
+        return Observed(
+            moments,
+            load.samples,
+            scene.affected,
+            scene.unaffected,
+            lost,
+            landed,
+            hedges,
+            None if lines is None else len(recovery_log.expired(lines, fault_wall_s)),
+            recovery_log.recovery(lines or (), fault_wall_s, target),
+            load.backlog,
+            busy,
+            timeline.events,
+            failure,
+            started_at,
         )
 
-    before: list[str] = []
-    if plan.drill.course == "after another":
-        (other,) = chosen(None, [plan.target] if plan.target else [])
-        before = [other.name]
-        one_before(hosts, plan, other, health, timeline, lock)
-    targets = chosen(plan.target, before)
-    found = regions(url)
-    affected = _affected(plan.drill, [each.name for each in targets], found)
-    runs_master = plan.drill.aim == "region host" and master() in [each.name for each in targets]
-    return _Scene(marked, found, server_of_meta(url), targets, affected, runs_master)
+    def _just_before(self, scene: _Scene) -> _Scene:
+        """The balancer may have moved regions since the target was chosen.
 
-
-def _drilled(
-    config: Config,
-    hosts: Hosts,
-    plan: Plan,
-    scene: _Scene,
-    health: ClusterHealth,
-    timeline: Timeline,
-    rng: random.Random,
-    lock: DrillLock,
-) -> _Seen:
-    """The drill itself, under load, and the count of the acknowledged pins in the feeds."""
-    url = config.cluster(plan.cluster).url
-    # Readers prefer the cluster that is broken, so that they feel the fault.
-    serving = msgspec.structs.replace(config.serving, prefer=plan.cluster)
-    near = dataclasses.replace(config, serving=serving)
-    with (
-        _opened(config) as stores,
-        services.open_service(near) as service,
-        _probing(config, url) as reads,
-        _probing(config, url) as writes,
-        _lag(config, plan.cluster) as lag,
-    ):
-        now_ms = wall_ms()
-        first = _USERS_FROM + now_ms * 1_000
-        users = _one_in_each(scene.regions, first)
-        load = Load(service, reads, writes, users, first, first, first, wall_ms, lag)
-        follow_all(service, users, load.board)
-        load.save_one()
-        if _until_landed(stores, load) is None:
-            raise NotDrillableError(
-                f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
-            )
-        started_at = dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
-        bulk = BulkLoad(url, feedstore_wiring.tables(config), first + _BULK_BEHIND, now_ms)
-        course = Course(hosts, plan, scene.targets, load, timeline, health, lock, _evened(plan, scene, url))
-        hedges = service.counters().hedges
-        busy: list[Busy] = []
-        with load.measuring_backlog(), processors.measuring(busy):
-            with _removed(bulk, timeline):
-                with load.running(rng):
-                    match plan.drill.course:
-                        case "in turn":
-                            moments, failure = course.in_turn()
-                        case "bulk load":
-                            moments, failure = course.bulk_load(bulk)
-                        case _:
-                            moments, failure = course.once(_moved(plan.drill, scene, url))
-                timeline.note("the load has ended")
-            hedges = service.counters().hedges - hedges
-            landed = _until_landed(stores, load)
-        timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
-        lost = _lost(stores, load, timeline)
-    fault_wall_s = time.time() - (time.monotonic() - moments.fault)
-    asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
-    lines = _lines(hosts, asked, fault_wall_s, timeline)
-    return _Seen(load, started_at, moments, failure, landed, lost, hedges, lines, fault_wall_s, busy)
+        Raises:
+            NotDrillableError: no region is left on the target, or they are other regions.
+        """
+        found = regions(self.url)
+        if [each.start for each in found] != [each.start for each in scene.regions]:
+            raise NotDrillableError("a region was split or merged meanwhile: nothing was broken")
+        affected = _affected(self.plan.drill, scene.names, found)
+        if self.plan.drill.affected != "none" and not affected:
+            raise NotDrillableError(f"no region of the feeds is on {', '.join(scene.names)} now: nothing was broken")
+        return dataclasses.replace(scene, regions=found, affected=affected)
 
 
 def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:
@@ -306,12 +296,23 @@ def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
             continue  # its published ports are not seen; the drill waits for it, and checks it again
         published = {port for host in its for port in host.ports}
         if addresses is None or any(
-            each.host != "127.0.0.1" or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
+            each.host != LOOPBACK or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
         ):
             raise NotDrillableError(
                 f"cluster {cluster.name} of this home is not one of the marked containers of {cluster.name}: its "
                 "load must go to what is broken, and nowhere else (feedctl init --stack docker)"
             )
+
+
+def _refuse_unused(config: Config, drill: Drill, targets: Sequence[Host]) -> None:
+    """A broker or a database that the load does not go to would be broken in vain: nothing could fail."""
+    used = {"broker": (config.queue,), "database": config.shards}.get(drill.aim, ())
+    published = {f"{LOOPBACK}:{port}" for host in targets for port in host.ports}
+    if any(published.isdisjoint(re.split("[/@,?]", url)) for url in used):
+        raise NotDrillableError(
+            f"this home does not use {', '.join(each.name for each in targets)}: its load would not notice that it is "
+            "broken (feedctl init --stack docker)"
+        )
 
 
 def _lines(hosts: Hosts, asked: Sequence[str], since: float, timeline: Timeline) -> list[LogLine] | None:
@@ -345,11 +346,13 @@ def _lag(config: Config, cluster: str) -> Iterator[Callable[[], int]]:
 
 
 def _one_in_each(found: Sequence[Region], first: int) -> list[int]:
+    """Raises NotDrillableError: a region is so small that none of these users' feeds is in it."""
     users: list[int] = []
     for region in found:
-        user = first + len(users)
-        while not region.holds(bucket(user)) or user in users:
-            user += 1
+        fitting = (user for user in range(first, first + _USERS_TRIED) if region.holds(row_key(user)))
+        user = next((user for user in fitting if user not in users), None)
+        if user is None:
+            raise NotDrillableError(f"no made-up feed is in the region from {region.start.hex()} to {region.end.hex()}")
         users.append(user)
     return users
 

@@ -18,7 +18,7 @@ def run(command: Callable[[], int], interrupted: str) -> int:
     except BrokenPipeError:  # the reader has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except StackError as error:
+    except (StackError, OSError) as error:  # of the system: a disk that is full, a home that may not be written
         say(f"error: {error}")
         return 1
     except KeyboardInterrupt:

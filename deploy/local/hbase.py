@@ -1,6 +1,6 @@
 """A standalone HBase cluster (master, region server and ZooKeeper in one process) and its two gateways."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Literal
 
 from deploy.hbase.settings import layers, site_xml
@@ -25,6 +25,11 @@ _INITIALIZED = "Master has completed initialization"
 _QUIET = ("org.apache.zookeeper", "org.apache.hadoop.metrics2", "org.apache.hadoop.hbase.thirdparty")
 
 Protocol = Literal["thrift2", "thrift1"]
+GATEWAYS: Mapping[Protocol, tuple[str, Callable[[int], None]]] = {
+    "thrift2": ("org.apache.hadoop.hbase.thrift2.ThriftServer", probes.thrift2_tables),
+    "thrift1": ("org.apache.hadoop.hbase.thrift.ThriftServer", probes.thrift1_tables),
+}
+"""The class of each, and what asks one, by its port, whether it serves."""
 
 
 def cluster_name(cluster: str) -> str:
@@ -114,7 +119,7 @@ def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: 
     """A Thrift server before a cluster: unframed, binary protocol, one thread for each connection."""
     name, port = gateway_name(protocol, letter), ports["client"]
     conf = home.conf(name)
-    package, ask = ("thrift2", probes.thrift2_tables) if protocol == "thrift2" else ("thrift", probes.thrift1_tables)
+    main, ask = GATEWAYS[protocol]
 
     def prepare(say: Say) -> None:
         jars.ensure(_PROFILE, say)
@@ -147,7 +152,7 @@ def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: 
             heap_mib=_GATEWAY_HEAP_MIB,
             # Both compilers: every page and every cell goes through here, as through the client in a program of Java's.
             flags=("-Xss512k", *java.HBASE_FLAGS),
-            main=(f"org.apache.hadoop.hbase.{package}.ThriftServer", "start", "-p", str(port), "--bind", LOOPBACK),
+            main=(main, "start", "-p", str(port), "--bind", LOOPBACK),
         )
 
     return Server(

@@ -97,7 +97,10 @@ class Home:
         """
         recorded = self._recorded()
         if missing := _missing(wanted, recorded):
-            for (server, purpose), port in zip(missing, ports.choose(len(missing), random.SystemRandom()), strict=True):
+            # Those of its servers that are stopped are free now.
+            taken = {port for purposes in recorded.values() for port in purposes.values()}
+            chosen = ports.choose(len(missing), random.SystemRandom(), taken)
+            for (server, purpose), port in zip(missing, chosen, strict=True):
                 recorded.setdefault(server, {})[purpose] = port
             state = {"version": _VERSION, "host": ports.LOOPBACK, "ports": recorded}
             write(self.state, json.dumps(state, indent=2, sort_keys=True) + "\n", mode=0o644)

@@ -2,6 +2,7 @@
 
 import random
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 from deploy.local.errors import StackError
@@ -16,8 +17,8 @@ _TRIES = 10_000
 _MOMENT_S = 3.0
 
 
-def choose(count: int, rng: random.Random) -> list[int]:
-    """Ports of the loopback that are free now, all different.
+def choose(count: int, rng: random.Random, taken: Collection[int] = ()) -> list[int]:
+    """Ports of the loopback that are free now, all different. taken: none of these, whether they are free now or not.
 
     They lie below the range from which the kernel takes ports for outgoing connections: a server that was killed must
     find its port free when it comes back, not taken by the client that tried to reach it.
@@ -31,7 +32,7 @@ def choose(count: int, rng: random.Random) -> list[int]:
         if len(chosen) == count:
             return chosen
         port = rng.randint(_LOWEST, highest)
-        if port not in chosen and is_free(port):
+        if port not in chosen and port not in taken and is_free(port):
             chosen.append(port)
     raise StackError(f"{count} free ports between {_LOWEST} and {highest} cannot be found")
 

@@ -17,7 +17,7 @@ from deploy.local.home import Home, Ports, write
 from deploy.local.servers import Say, Server
 
 CLUSTERS = ("a", "b")
-PROTOCOLS: tuple[hbase.Protocol, ...] = ("thrift2", "thrift1")
+PROTOCOLS = tuple(hbase.GATEWAYS)
 
 READY_S = 240.0
 """How long all servers together may take to become ready, on a machine that has other things to do."""

@@ -13,7 +13,7 @@ from deploy.drills import report as reporting
 from deploy.drills.catalogue import DRILLS
 from deploy.drills.course import Plan
 from deploy.drills.hosts import Host, Hosts, NotDrillableError
-from deploy.drills.report import DrillRun, DrillSetting, Figures, Moments, Report
+from deploy.drills.report import DrillRun, DrillSetting, Figures, Moments, Observed, Report
 from tests.cli.command import Cli
 
 FIGURES: dict[str, Any] = dict.fromkeys(Figures.__struct_fields__, 0)
@@ -37,7 +37,7 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[Plan]:
         figures = Figures(**{**FIGURES, "missing": len(plans) - 1})
         started_at = f"2026-01-01T00:00:0{len(plans)}+00:00"
         setting = DrillSetting(plan.drill.name, "a", "a-host-1", plan.seed, started_at, plan.hold_s, False, 16, 5)
-        return reporting.assemble(setting, figures, reporting.budgets("host"), Moments(1, 2, 3, 4, 5), [], timeline=[])
+        return reporting.assemble(setting, figures, reporting.budgets("host"), Observed(Moments(1, 2, 3, 4, 5), []))
 
     monkeypatch.setattr(Hosts, "connect", classmethod(lambda _: Unmarked()))
     monkeypatch.setattr(running, "run", run)

@@ -1,5 +1,7 @@
 """Whose clusters run on an engine, and what is done to those of others: nothing. With a made-up engine."""
 
+import contextlib
+import json
 import stat
 import time
 from collections.abc import Sequence
@@ -153,6 +155,23 @@ def test_a_set_up_goes_on_where_it_was_interrupted(
     assert ran == init
 
 
+def test_a_set_up_that_fails_has_printed_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What it printed is shown with the error.
+    printed: list[str] = []
+
+    def run(command: tuple[str, ...], **options: Any) -> Any:
+        if "stdout" not in options:
+            printed.append(command[1])
+        is_of_prometheus = any(word.startswith("prometheus-") for word in command)
+        return SimpleNamespace(returncode=int(is_of_prometheus), stdout="")
+
+    monkeypatch.setenv("FEED_HOME", str(tmp_path))
+    monkeypatch.setattr(container.roles, "TOKEN", tmp_path / "token")
+    monkeypatch.setattr(container.subprocess, "run", run)
+    assert container.main(["setup", "cluster-up-1"]) == 1
+    assert printed == ["init"]
+
+
 def test_a_server_that_ends_at_each_start_is_not_waited_for(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     clusters = Clusters(Path("/home-of-a-test"), lambda _: None)
     restarts = {"a-control": iter(range(100, 200)), "relay": iter(range(0, 200, 20))}
@@ -166,3 +185,62 @@ def test_a_server_that_ends_at_each_start_is_not_waited_for(docker: Docker, monk
     monkeypatch.setattr(docker_clusters, "_ASK_S", 0.0)
     with pytest.raises(StackError, match=r"a-control: it ended 8 times.*\n.*ImportError"):
         clusters._wait(["relay", "a-control"], time.monotonic(), deadline_s=60)
+
+
+def engine_says(monkeypatch: pytest.MonkeyPatch, state: dict[str, Any], memory: str, name: str = "relay") -> None:
+    """There is one container. state: of it, as `docker inspect` has it. memory: as `docker stats` has it."""
+
+    def run(*words: Any, failed: str) -> str:
+        match words[1]:
+            case "ps":
+                return f"feedstore-{name}\n"
+            case "inspect":
+                return json.dumps([{"Name": f"/feedstore-{name}", "RestartCount": 7, "State": state}])
+        return f"feedstore-{name} {memory}\n"
+
+    monkeypatch.setattr(docker_clusters, "run", run)
+    monkeypatch.setattr(Engine, "answers", lambda _: True)
+
+
+LONG_AGO = "2026-01-01T00:00:00.123456789Z"
+
+
+def test_a_worker_that_the_engine_will_start_again_is_not_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The engine waits longer before each restart, up to a minute: its start before that is long ago.
+    state = {"Status": "restarting", "Running": True, "StartedAt": LONG_AGO}
+    engine_says(monkeypatch, state, "0B / 0B")
+    (relay,) = [each for each in Clusters(Path("/home-of-a-test"), [].append).status() if each.name == "relay"]
+    assert (relay.state, relay.detail, relay.restarts) == ("not ready", "it ended, and is started again soon", 7)
+
+
+@pytest.mark.parametrize(("memory", "in_bytes"), [("12.5MiB / 500MiB", 13_107_200), ("-- / --", 0)])
+def test_a_container_whose_memory_is_not_known_is_shown_as_well(
+    monkeypatch: pytest.MonkeyPatch, memory: str, in_bytes: int
+) -> None:
+    # It ends while the engine is asked.
+    engine_says(monkeypatch, {"Status": "running", "StartedAt": LONG_AGO}, memory)
+    (relay,) = [each for each in Clusters(Path("/home-of-a-test"), [].append).status() if each.name == "relay"]
+    assert (relay.state, relay.memory_bytes) == ("ready", in_bytes)
+
+
+@pytest.mark.parametrize(
+    ("address", "port", "url"),
+    [
+        (None, None, "http://127.0.0.1:18080"),
+        ("", "", "http://127.0.0.1:18080"),  # to Compose an empty variable is none
+        ("0.0.0.0", "80", "http://127.0.0.1:80"),
+        ("192.0.2.7", None, "http://192.0.2.7:18080"),
+    ],
+)
+def test_the_web_is_asked_where_it_is_published(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, port: str | None, url: str
+) -> None:
+    asked: list[str] = []
+    for name, value in (("FEED_WEB_ADDRESS", address), ("FEED_WEB_PORT", port)):
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    monkeypatch.setattr(
+        docker_clusters.urllib.request, "urlopen", lambda at, **_: asked.append(at) or contextlib.nullcontext()
+    )
+    engine_says(monkeypatch, {"Status": "running", "StartedAt": LONG_AGO}, "1MiB / 2MiB", name="web")
+    Clusters(Path("/home-of-a-test"), [].append).status()
+    assert asked == [f"{url}/readyz"]

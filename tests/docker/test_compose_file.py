@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.docker import names, roles
+from deploy.docker import image, names, roles
 from deploy.docker.clusters import COMPOSE_FILE, HOME_LABEL, SITES
 
 COMPOSED = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
@@ -29,6 +29,11 @@ def test_the_containers_are_those_of_names() -> None:
     for name in (*names.SERVERS, *names.CLIENTS):
         assert SERVICES[name]["container_name"] == names.container(name)
         assert SERVICES[name]["hostname"] == name
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_container_has_the_image_that_is_built(name: str) -> None:
+    assert SERVICES[name]["image"] == image.IMAGE
 
 
 @pytest.mark.parametrize("name", sorted(ZONES))

@@ -28,6 +28,9 @@ DOCKERD = """#!{python}
 import pathlib, signal, sys, time
 if "--storage-driver={driver}" not in sys.argv:
     sys.exit("level=error msg=the driver is not supported here")
+lock = pathlib.Path(sys.argv[sys.argv.index("--pidfile") + 1])
+if lock.exists() and pathlib.Path("/proc", lock.read_text()).exists():
+    sys.exit(f"level=error msg=process with PID {{lock.read_text()}} is still running")
 signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path("{answers}").unlink(), sys.exit(0)))
 pathlib.Path("{answers}").touch()
 time.sleep(1000)
@@ -82,6 +85,16 @@ def test_it_is_started_with_the_first_driver_that_works_and_stopped_again(answer
     assert engine.stop(said.append)
     assert not engine.is_ours()
     assert not engine.answers()
+
+
+def test_the_process_id_of_an_engine_that_was_killed_may_be_somebody_elses_by_now(
+    answers: Path, engine: Engine
+) -> None:
+    dockerd(answers, engines.DRIVERS[0])
+    (engine.home / "engine").mkdir(parents=True)
+    (engine.home / "engine" / "dockerd.lock").write_text(str(os.getpid()))
+    engine.ensure(lambda _: None)
+    assert engine.is_ours()
 
 
 def test_where_no_driver_works_it_says_what_each_said(answers: Path, engine: Engine) -> None:

@@ -3,12 +3,14 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from deploy.docker import image
 from deploy.local.errors import StackError
+from deploy.local.programs import succeeds
 
 DEB822 = """\
 Types: deb
@@ -67,6 +69,31 @@ def test_a_mirror_with_a_password_does_not_get_into_an_image(apt: Path) -> None:
     with pytest.raises(StackError, match="registry") as raised:
         image.mirror()
     assert "secret" not in str(raised.value)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(not succeeds("unshare", "--mount", "true"), reason="only root mounts something")
+def test_what_a_killed_debootstrap_has_mounted_is_not_left(apt: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (apt / "sources.list").write_text(ONE_LINE)
+    roots = apt / "roots"
+    roots.mkdir()
+    for name, does in {
+        "docker": "exit 1",
+        "debootstrap": 'mkdir -p "$4/proc" && mount -t tmpfs none "$4/proc" && touch "$4/proc/1" && kill -9 $$',
+    }.items():
+        (apt / name).write_text(f"#!/bin/sh\n{does}\n")
+        (apt / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{apt}:{os.environ['PATH']}")
+    monkeypatch.setattr(image, "install", lambda *_: None)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(tempfile, "tempdir", str(roots))
+    try:
+        with pytest.raises(StackError, match="put together"):
+            image.ensure_base(lambda _: None)
+        assert list(roots.iterdir()) == []
+    finally:
+        for left in roots.glob("*/root/proc"):
+            subprocess.run(["umount", left], check=False)
 
 
 @pytest.mark.parametrize(

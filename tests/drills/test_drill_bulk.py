@@ -56,6 +56,16 @@ def test_all_of_it_is_written_whatever_fails_and_nothing_of_it_is_left(store: Me
     assert entries(store) == 0
 
 
+@pytest.mark.parametrize(("begun", "status", "cells"), [(0, -15, 0), (1, -15, 0), (3, -15, 4_000), (150, 0, 300_000)])
+def test_the_batch_that_a_writer_was_ended_in_is_not_counted(begun: int, status: int, cells: int) -> None:
+    load = BulkLoad("hbase://127.0.0.1:1/?thrift1=127.0.0.1:2", [], FIRST, TS)
+    ended = SimpleNamespace(
+        exitcode=status, terminate=lambda: None, join=lambda *_: None, is_alive=lambda: False, kill=lambda: None
+    )
+    load._writers.append((ended, SimpleNamespace(value=begun)))  # type: ignore[arg-type]
+    assert load.stop() == cells
+
+
 def test_the_regions_are_asked_of_the_gateway_that_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 

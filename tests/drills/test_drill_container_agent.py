@@ -87,6 +87,8 @@ def test_version_1_of_control_groups_is_told_by_device(
 ) -> None:
     group = tmp_path / "blkio" / "docker" / "c0ffee"
     group.mkdir(parents=True)
+    for name in ("read", "write"):
+        (group / f"blkio.throttle.{name}_bps_device").touch()
     monkeypatch.setattr(container_agent, "GROUPS", tmp_path)
     container_agent._throttle("c0ffee", bytes_s, "8:0")
     for name in ("read", "write"):
@@ -100,10 +102,21 @@ def test_version_2_of_control_groups_is_told_by_key(
     group = tmp_path / "system.slice" / "docker-c0ffee.scope"
     group.mkdir(parents=True)
     monkeypatch.setattr(container_agent, "GROUPS", tmp_path)
+    (group / "io.max").touch()
     container_agent._throttle("c0ffee", bytes_s, "8:0")
     assert (group / "io.max").read_text() == limit
+
+
+@pytest.mark.parametrize("group", ["c0ffee", "unknown"])
+def test_where_no_limit_can_be_there_none_is_set_and_none_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: str
+) -> None:
+    (tmp_path / "docker-c0ffee.scope").mkdir()  # the controller of disks is not on: there is no io.max
+    monkeypatch.setattr(container_agent, "GROUPS", tmp_path)
     with pytest.raises(SystemExit, match="no control group"):
-        container_agent._throttle("unknown", bytes_s, "8:0")
+        container_agent._throttle(group, 1_024, "8:0")
+    # Healing it has nothing to do, and must not fail: the mark of the drill would stay, and refuse every other one.
+    container_agent._throttle(group, 0, "8:0")
 
 
 def test_what_is_on_no_disk_cannot_be_throttled_and_is_not_throttled(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ import pytest
 from deploy.drills import page, processors
 from deploy.drills import report as reporting
 from deploy.drills.processors import Busy, mean_share
-from deploy.drills.report import DrillSetting, Moments
+from deploy.drills.report import DrillSetting, Moments, Observed
 from deploy.drills.samples import CallSample
 
 SETTING = DrillSetting("kill-host", "a", "a-host-2", 1, "2026-01-01T00:00:00+00:00", 20, False, 16, 1)
@@ -31,13 +31,15 @@ def test_a_report_says_how_busy_the_machine_was_until_the_regions_were_back() ->
     samples = [CallSample("read", 0, 13.0, 1.0, is_done=True)]
     measured = [Busy(9.5, 0.6), Busy(12, 0.9), Busy(14, 1.0), Busy(15, 0.1)]
     moments = Moments(8, 10, 10.5, 30, 40)
-    found = reporting.figures("a", samples, moments, [0], [], None, None, processors=measured)
+    seen = Observed(moments, samples, affected=[0], processors=measured)
+    found = reporting.figures(SETTING, seen)
     assert (found.processors_before, found.processors_recovering) == (60, 95)
-    run = reporting.assemble(SETTING, found, {}, moments, samples, timeline=[], processors=measured)
+    run = reporting.assemble(SETTING, found, {}, seen)
     assert run.report.processors == [(-0.5, 0.6), (2, 0.9), (4, 1.0), (5, 0.1)]
     assert "95 % of this machine's processors were in use, and 60 % before" in page.markdown(run.report)
 
 
 def test_where_nothing_was_affected_or_measured_it_is_not_said() -> None:
-    found = reporting.figures("a", [], Moments(8, 10, 10.5, 30, 40), [], [0], None, None, processors=[Busy(12, 0.9)])
+    seen = Observed(Moments(8, 10, 10.5, 30, 40), [], unaffected=[0], processors=[Busy(12, 0.9)])
+    found = reporting.figures(SETTING, seen)
     assert (found.processors_before, found.processors_recovering) == (None, None)

@@ -20,6 +20,7 @@ from deploy.drills.hosts import Host, HostError, Hosts, LogLine, NotDrillableErr
 from deploy.drills.regions import Region
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
+from feedstore.following import row_key
 from feedstore.following.layout import bucket
 from feedstore.widecolumn import UnavailableError
 from tests.drills.fake_hosts import FakeHosts
@@ -212,6 +213,18 @@ def test_there_is_one_feed_in_each_region() -> None:
     users = running._one_in_each(regions, 1 << 40)
     assert len(set(users)) == 16
     assert [bucket(user) // 16 for user in users] == list(range(16))
+
+
+def test_the_halves_of_a_region_that_was_split_have_a_feed_each() -> None:
+    middle = b"\x40" + ((1 << 40) + 500).to_bytes(8, "big")
+    regions = [Region(b"\x40", middle, "a-host-1"), Region(middle, b"\x41", "a-host-2")]
+    low, high = map(row_key, running._one_in_each(regions, 1 << 40))
+    assert b"\x40" <= low < middle <= high < b"\x41"
+
+
+def test_a_region_that_no_feed_can_be_in_is_refused() -> None:
+    with pytest.raises(NotDrillableError, match="no made-up feed"):
+        running._one_in_each([Region(b"\x40\x80", b"\x41", "a-host-1")], 1 << 40)
 
 
 class Engine:

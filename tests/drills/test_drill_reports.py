@@ -7,7 +7,7 @@ from deploy.drills import page
 from deploy.drills import report as reporting
 from deploy.drills.catalogue import DRILLS, Drill
 from deploy.drills.recovery_log import Step
-from deploy.drills.report import MEANINGS, DrillSetting, Figures, Moments, Report
+from deploy.drills.report import MEANINGS, DrillSetting, Figures, Moments, Observed, Report
 from deploy.drills.samples import (
     CallSample,
     Kind,
@@ -19,6 +19,8 @@ from deploy.drills.samples import (
     quantile_ms,
     worst_gap_s,
 )
+
+SETTING = DrillSetting("kill-host", "a", "a-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
 
 
 def calls(kind: Kind, region: int, *moments: float, is_done: bool = True) -> list[CallSample]:
@@ -104,7 +106,7 @@ def figures() -> Figures:
         *calls("read", 1, *range(21)),
         *calls("write", 1, *range(21)),
     ]
-    return reporting.figures("a", samples, moments, [0], [1], Loss(0, 0, 0), 2.5)
+    return reporting.figures(SETTING, Observed(moments, samples, [0], [1], Loss(0, 0, 0), 2.5))
 
 
 def test_affected_and_unaffected_regions_are_told_apart(figures: Figures) -> None:
@@ -129,13 +131,13 @@ def test_a_load_that_ended_early_or_recorded_nothing_fails(figures: Figures) -> 
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     silent = [*calls("action", 0, *range(10)), *calls("page", 0, *range(21)), *calls("page", 1, *range(21))]
     for samples in (silent, silent[10:]):
-        found = reporting.figures("a", samples, moments, [], [], Loss(0, 0, 0), 2.5)
+        found = reporting.figures(SETTING, Observed(moments, samples, lost=Loss(0, 0, 0), landed_s=2.5))
         assert not reporting.verdicts(found, limits)[0].passed
 
 
 def test_losses_that_nobody_could_count_fail(figures: Figures) -> None:
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
-    found = reporting.figures("a", [], moments, [], [], None, None)
+    found = reporting.figures(SETTING, Observed(moments, []))
     assert (found.missing, found.extra, found.differing) == (None, None, None)
     assert [each.passed for each in reporting.verdicts(found, {"missing": 0, "extra": 0, "differing": 0})] == [
         False
@@ -161,30 +163,29 @@ def test_actions_may_fail_only_where_their_database_is_away() -> None:
 def test_back_is_counted_from_the_healing_where_nothing_can_serve_before() -> None:
     moments = Moments(warm=0, fault=10, gone=10.5, healed=15, ended=20)
     samples = [*calls("read", 0, 9, 16, 18), *calls("write", 0, 9, 17)]
-    found = reporting.figures("a", samples, moments, [0], [], None, None, back_from="healing", hedged_pages=4)
+    setting = msgspec.structs.replace(SETTING, back_from="healing")
+    found = reporting.figures(setting, Observed(moments, samples, affected=[0], hedged_pages=4))
     assert (found.affected_read_back_s, found.affected_write_back_s, found.hedged_pages) == (1, 2, 4)
 
 
 def test_the_page_says_what_failed(figures: Figures) -> None:
-    setting = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
     verdicts = reporting.verdicts(figures, {"affected_write_back_s": 5.0})
-    made = Report(setting, figures, verdicts, [(0.0, "SIGKILL: b-host-2")])
+    made = Report(SETTING, figures, verdicts, [(0.0, "SIGKILL: a-host-2")])
     text = page.markdown(made, "made.png")
     assert not msgspec.structs.replace(made, verdicts=[], failure="it stays away").passed
     assert "**it stays away**" in page.markdown(msgspec.structs.replace(made, failure="it stays away"))
-    assert text.startswith("# kill-host on b-host-2: FAILED\n\n- Over its budget: `affected_write_back_s`.\n")
+    assert text.startswith("# kill-host on a-host-2: FAILED\n\n- Over its budget: `affected_write_back_s`.\n")
     assert "| **over** | 5 | 6.00 s | `affected_write_back_s` | until every affected region" in text
     assert "read again 4.00 s and written 6.00 s after the fault" in text
-    assert "| 0.0 | SIGKILL: b-host-2 |" in text
+    assert "| 0.0 | SIGKILL: a-host-2 |" in text
     assert "(made.png)" in text
     assert "![" not in page.markdown(made)
     assert msgspec.json.decode(msgspec.json.encode(made), type=Report) == made
 
 
 def test_the_page_shows_each_step_with_its_line_and_what_was_not_seen(figures: Figures) -> None:
-    setting = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
     seen = [Step("one", 2.5, 2.5, "", "x-control", "a | b"), Step("two", None, note="1 of 2 regions seen")]
-    text = page.markdown(Report(setting, figures, [], [], steps=seen))
+    text = page.markdown(Report(SETTING, figures, [], [], steps=seen))
     assert "| 1 | 2.50 | 2.50 | one | x-control | `a \\| b` |" in text
     assert "Not seen: two (1 of 2 regions seen)." in text
 
@@ -198,7 +199,7 @@ def test_a_backlog_is_drained_when_no_more_waits_than_before() -> None:
     before = [(8.0, 4), (9.0, 2)]
 
     def of(backlog: list[tuple[float, int]]) -> tuple[int | None, float | None]:
-        found = reporting.figures("a", [], moments, [], [], None, None, backlog=backlog)
+        found = reporting.figures(SETTING, Observed(moments, [], backlog=backlog))
         return found.backlog_most, found.backlog_drain_s
 
     assert of([*before, (11.0, 3), (12.0, 40), (13.0, 90), (14.0, 5), (15.0, 4), (16.0, 6)]) == (90, 2.0)
@@ -208,9 +209,8 @@ def test_a_backlog_is_drained_when_no_more_waits_than_before() -> None:
 
 
 def test_what_is_kept_counts_from_the_fault(figures: Figures) -> None:
-    setting = DrillSetting("kill-host", "b", "b-host-2", 3, "2026-01-01T00:00:00+00:00", 20, False, 2, 1)
     moments = Moments(warm=7, fault=10, gone=10.5, healed=15, ended=20)
-    run = reporting.assemble(setting, figures, {}, moments, calls("page", 0, 12), timeline=[], backlog=[(11, 3)])
+    run = reporting.assemble(SETTING, figures, {}, Observed(moments, calls("page", 0, 12), backlog=[(11, 3)]))
     assert run.report.moments == Moments(-3, 0, 0.5, 5, 10)
     assert run.report.backlog == [(1, 3)]
     assert [each.began_s for each in run.samples] == [2]

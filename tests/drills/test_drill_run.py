@@ -1,6 +1,7 @@
 """A whole drill on a made-up system: what is broken, seen, healed and counted."""
 
 import gc
+import re
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -147,9 +148,14 @@ def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
     return made
 
 
-def drilled(system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6) -> Report:
+def drilled(
+    system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6, **urls: str
+) -> Report:
+    """urls: instead of those of the default home, by their names there."""
     other = URL.replace("/?", "/other?")
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", other)
+    for scheme, url in urls.items():
+        text = re.sub(rf"{scheme}:[^\"]+", url, text)
     plan = Plan(DRILLS[name], "a", target, seed=1, hold_s=hold_s, budgets=DRILLS[name].budgets)
     return running.run(configuration.parse(system.home, text, {}), system, plan, lambda _: None).report
 
@@ -181,6 +187,36 @@ def test_a_report_says_that_the_host_ran_the_active_master_too(
     report = drilled(system)
     assert report.setting.runs_master == runs_it
     assert ("active master" in markdown(report, "picture.png")) == runs_it
+
+
+@pytest.mark.parametrize(("servers", "affected"), [((TARGET, TARGET), [0, 1]), (("a-host-2", TARGET), [1])])
+def test_regions_that_move_before_the_fault_count_where_they_are_then(
+    system: System, monkeypatch: pytest.MonkeyPatch, servers: tuple[str, str], affected: list[int]
+) -> None:
+    save = system.save_pin
+
+    def moved(pin: Pin) -> None:
+        system.regions[:2] = [
+            replace(each, server=server) for each, server in zip(system.regions[:2], servers, strict=True)
+        ]
+        save(pin)
+
+    monkeypatch.setattr(system, "save_pin", moved)
+    report = drilled(system)
+    assert (report.affected_regions, report.setting.affected) == (affected, len(affected))
+
+
+def test_a_target_whose_regions_have_moved_is_not_broken(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    save = system.save_pin
+
+    def moved(pin: Pin) -> None:
+        system.regions[0] = replace(system.regions[0], server="a-host-2")
+        save(pin)
+
+    monkeypatch.setattr(system, "save_pin", moved)
+    with pytest.raises(NotDrillableError, match="no region of the feeds is on a-host-1"):
+        drilled(system)
+    assert system.events == []
 
 
 def test_one_lost_entry_fails_the_drill(system: System) -> None:
@@ -277,6 +313,29 @@ def test_nothing_is_broken_where_calls_fail_already(system: System, monkeypatch:
     assert system.events == []
 
 
+def test_nothing_is_broken_where_a_caller_hangs_already(system: System, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[Load] = []
+    saved: list[Pin] = []
+    save = system.save_pin
+
+    def load(*words: Any) -> Load:
+        loads.append(Load(*words))
+        return loads[0]
+
+    def hanging(pin: Pin) -> None:
+        if saved:  # the first one is saved before the load begins
+            loads[0]._stop.wait(30)
+        saved.append(pin)
+        save(pin)
+
+    monkeypatch.setattr(running, "Load", load)
+    monkeypatch.setattr(system, "save_pin", hanging)
+    monkeypatch.setattr(course, "WARM_S_MAX", 1.0)
+    with pytest.raises(NotDrillableError, match="a caller was not served"):
+        drilled(system)
+    assert system.events == []
+
+
 @pytest.mark.parametrize("name", ["suspend-host", "blackhole-host", "slow-network", "slow-disk"])
 def test_whatever_is_done_to_a_host_is_undone(system: System, name: str) -> None:
     report = drilled(system, name)
@@ -290,6 +349,26 @@ def test_a_fault_that_cannot_be_done_is_undone_and_nothing_is_reported(system: S
     with pytest.raises(HostError, match="iptables: no"):
         drilled(system, "blackhole-host")
     assert system.is_whole()
+
+
+BROKER = {"embedded": "kafka://127.0.0.1:{port}"}
+DATABASE = {"sqlite": "mysql://feed@127.0.0.1:{port}/follows_0?password_file=/a/file"}
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "urls"), [("kill-broker", "kafka", BROKER), ("kill-database", "mariadb", DATABASE)]
+)
+def test_what_this_home_does_not_use_is_not_broken(
+    system: System, name: str, target: str, urls: dict[str, str]
+) -> None:
+    system.hosts[target] = replace(system.hosts[target], ports=frozenset({7_000}))
+    elsewhere = {scheme: url.format(port=7_001) for scheme, url in urls.items()}
+    for others in ({}, elsewhere):
+        with pytest.raises(NotDrillableError, match=f"does not use {target}"):
+            drilled(system, name, None, **others)
+    assert system.events == []
+    drilled(system, name, None, **{scheme: url.format(port=7_000) for scheme, url in urls.items()})
+    assert system.events == [f"kill {target}", f"start {target}"]
 
 
 def test_a_zone_that_is_cut_off_is_counted_from_its_healing(system: System) -> None:
@@ -365,6 +444,8 @@ def test_logs_that_cannot_be_read_are_no_zero(system: System, monkeypatch: pytes
 class Bulk:
     """A bulk load that is over at once, and what was asked of it."""
 
+    cells, why = 2_000, ""
+
     def __init__(self, *_: Any) -> None:
         asked.append("made")
 
@@ -374,9 +455,12 @@ class Bulk:
     def is_running(self) -> bool:
         return False
 
+    def failure(self) -> str:
+        return self.why
+
     def stop(self) -> int:
         asked.append("stop")
-        return 2_000
+        return self.cells
 
     def remove(self) -> None:
         asked.append("remove")
@@ -395,6 +479,24 @@ def test_what_a_bulk_load_wrote_is_removed_and_nothing_is_broken(
     assert system.events == []
     assert (report.setting.target, report.figures.expired_servers) == ("", 0)
     assert any("2,000 cells" in what for _, what in report.timeline)
+
+
+@pytest.mark.parametrize(
+    ("cells", "why", "said"),
+    [
+        (0, "", "wrote nothing"),
+        (2_000, "a process of the bulk load ended with status 1", "ended with status 1"),
+    ],
+)
+def test_a_bulk_load_that_was_none_fails_the_drill(
+    system: System, monkeypatch: pytest.MonkeyPatch, cells: int, why: str, said: str
+) -> None:
+    monkeypatch.setattr(running, "BulkLoad", Bulk)
+    monkeypatch.setattr(Bulk, "cells", cells)
+    monkeypatch.setattr(Bulk, "why", why)
+    report = drilled(system, "bulk-load", None)
+    assert said in report.failure
+    assert not report.passed
 
 
 def test_the_lag_is_asked_for_and_a_queue_that_fails_costs_only_that(

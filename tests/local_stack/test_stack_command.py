@@ -59,3 +59,14 @@ def test_logs_of_what_never_ran(tmp_path: Path, capsys: pytest.CaptureFixture[st
     stack.log("kafka").write_text("one\ntwo\n", encoding="utf-8")
     assert main(["logs", "kafka", "--lines", "1", "--home", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "two\n"
+
+
+def test_a_home_that_cannot_be_written_is_an_error_of_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stack = Stack(tmp_path)
+    (stack.home / "conf" / "mariadb").touch()
+    assert main(["up", "mariadb", "--home", str(tmp_path)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert "conf/mariadb" in line

@@ -45,6 +45,13 @@ def test_a_server_that_is_new_gets_ports_and_the_others_keep_theirs(home: Home) 
     assert json.loads(home.state.read_text(encoding="utf-8"))["ports"] == after
 
 
+def test_a_new_port_is_none_that_a_stopped_server_of_the_home_has(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random, "SystemRandom", lambda: random.Random(1))
+    home.ports({"kafka": ("client",)})
+    after = home.ports({"kafka": ("client", "controller")})
+    assert after["kafka"]["client"] != after["kafka"]["controller"]
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"version": 99}', '{"version": 1, "ports": {"kafka": {"client": "x"}}}'])
 def test_a_state_file_that_is_not_ours_is_refused(home: Home, text: str) -> None:
     home.state.write_text(text, encoding="utf-8")

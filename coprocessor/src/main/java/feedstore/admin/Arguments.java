@@ -26,6 +26,7 @@ record Arguments(
 
   private static final int TIMEOUT_S = 600;
   private static final int TIMEOUT_S_MAX = 86_400;
+  private static final int PORT_MAX = 65_535;
   private static final int CELLS = 1_000_000;
 
   /** What the tool can do: its name, and how many operands it takes. */
@@ -90,7 +91,8 @@ record Arguments(
       throw new UsageException("--zookeeper HOST:PORT is missing");
     }
     for (String server : zookeeper.split(",", -1)) {
-      if (!server.matches("[^:]+:[0-9]{1,5}")) {
+      if (!server.matches("[^:]+:[0-9]{1,5}")
+          || Integer.parseInt(server.substring(server.indexOf(':') + 1)) > PORT_MAX) {
         throw new UsageException(
             "--zookeeper takes HOST:PORT, or several with commas between, not " + zookeeper);
       }

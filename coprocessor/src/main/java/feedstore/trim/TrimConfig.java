@@ -1,5 +1,6 @@
 package feedstore.trim;
 
+import java.util.List;
 import java.util.function.UnaryOperator;
 import org.apache.hadoop.hbase.DoNotRetryIOException;
 
@@ -16,6 +17,9 @@ import org.apache.hadoop.hbase.DoNotRetryIOException;
 record TrimConfig(String version, int cap, int slack) {
   static final int CAP_MAX = 100_000;
   static final int SLACK_MAX = 100_000;
+
+  /** All that a table may say. */
+  static final List<String> ARGUMENTS = List.of("cap", "slack", "version");
 
   /**
    * Reads the arguments; none of them has a default.

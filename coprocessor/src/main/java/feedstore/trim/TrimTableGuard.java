@@ -73,12 +73,19 @@ public final class TrimTableGuard implements MasterCoprocessor, MasterObserver {
     if (!table.hasColumnFamily(Bytes.toBytes(CellLayout.FAMILY))) {
       throw refusal(table, "the table has no family " + CellLayout.FAMILY);
     }
+    Map<String, String> arguments = trims.get(0).getProperties();
     TrimConfig config;
     try {
-      Map<String, String> arguments = trims.get(0).getProperties();
       config = TrimConfig.parse(arguments::get);
     } catch (DoNotRetryIOException e) {
       throw refusal(table, e.getMessage());
+    }
+    for (String name : arguments.keySet()) {
+      if (!TrimConfig.ARGUMENTS.contains(name)) {
+        String known = String.join(", ", TrimConfig.ARGUMENTS);
+        throw refusal(
+            table, "argument " + name + " is not known, expected " + known + " and no others");
+      }
     }
     if (!config.fits()) {
       throw refusal(table, config.misfit());

@@ -57,6 +57,7 @@ class ArgumentsTest {
         "--zookeeper a:1 regions t --force",
         "--zookeeper a regions t",
         "--zookeeper a:1, regions t",
+        "--zookeeper a:65536 regions t",
         "--zookeeper a:1 regions t --timeout-s 0",
         "--zookeeper a:1 regions t --timeout-s soon",
         "--zookeeper a:1 regions t --timeout-s",

@@ -67,6 +67,8 @@ class TrimTableGuardTest {
         "version=%s,cap=1000; argument slack is missing, expected a number from 0 to 100000",
         "version=%s,cap=1000,slak=250; argument slack is missing, expected a number from 0 to"
             + " 100000",
+        "version=%s,cap=1000,slack=250,keep=9; argument keep is not known, expected cap, slack,"
+            + " version and no others",
         "version=9.9.9,cap=1000,slack=250; the table asks for version 9.9.9 of the trim, this"
             + " server has %s",
         "cap=1000,slack=250; argument version is missing, expected the version of the jar, as in"

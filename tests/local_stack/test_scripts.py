@@ -1,0 +1,79 @@
+"""What `tests/on_the_stack` answers, with a pytest that is a few lines of a shell; and that Ctrl-C ends `.ci/run`."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+TESTS = Path(__file__).resolve().parents[1]
+# As pytest ends if no test is left of those that were asked for.
+NONE = 5
+PYTEST = f"""#!/bin/sh
+case "$*" in
+*--collect-only*) test -z "$ALONE" && exit {NONE}; echo tests/stack/test_kills.py::test_a_kill ;;
+*"stack and not alone"*) exit "${{TOGETHER:-{NONE}}}" ;;
+*) exit "$ALONE" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("together", "alone", "status"),
+    [
+        ("", "", NONE),  # a name was misspelt: nothing was tested
+        ("", "0", 0),
+        ("0", "", 0),
+        ("0", "1", 1),
+        ("1", "0", 1),
+    ],
+)
+def test_it_passes_if_a_test_was_run_and_none_failed(tmp_path: Path, together: str, alone: str, status: int) -> None:
+    for name in ("on_the_stack", "scratch"):
+        (tmp_path / "tests").mkdir(exist_ok=True)
+        shutil.copy(TESTS / name, tmp_path / "tests" / name)
+    program = tmp_path / ".venv" / "bin" / "pytest"
+    program.parent.mkdir(parents=True)
+    program.write_text(PYTEST)
+    program.chmod(0o755)
+    environ = {**os.environ, "FEED_TEST_STACK": "/a/stack", "TOGETHER": together, "ALONE": alone}
+    environ.pop("FEED_TEST_STACK_ALONE", None)
+    words = (tmp_path / "tests" / "on_the_stack", "-k", "kills")
+    done = subprocess.run(words, capture_output=True, text=True, env=environ, timeout=60, check=False)
+    assert done.returncode == status, done.stderr
+
+
+DEAF_NO_MORE = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
+def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
+    """Its steps are replaced by one that hangs, next to another one that does."""
+    head, end, _ = (TESTS.parent / ".ci" / "run").read_text(encoding="utf-8").partition("trap clean_up EXIT\n")
+    script = tmp_path / ".ci" / "run"
+    script.parent.mkdir()
+    script.write_text(f"{head}{end}begin simulation sh -c 'touch begun; exec sleep 600'\nsleep 600\n")
+    script.chmod(0o755)
+    # Tests that run in the background of a shell ignore SIGINT, and what they start would too.
+    words = (sys.executable, "-c", DEAF_NO_MORE, str(script))
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(words, env=environ, start_new_session=True, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "begun").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(running.pid, signal.SIGINT)
+        running.wait(20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait(20)
