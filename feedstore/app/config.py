@@ -7,6 +7,7 @@ that nothing reads is refused. Durations are a number and one of ms, s, m, h, d.
 
 import itertools
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -312,7 +313,9 @@ def load(home: Path, environ: Mapping[str, str]) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: not found; make a home with: feedctl --home {home} init") from None
+        raise ConfigError(
+            f"{path}: not found; make a home with: feedctl --home {shlex.quote(str(home))} init"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -1,6 +1,8 @@
 """board, reorder-pin, and the lines of replay that move pins."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -130,6 +132,17 @@ def test_an_export_has_every_pin_in_its_order_and_every_digit(home: Cli, tmp_pat
     assert parquet.read_table(file).num_rows == 0
     assert home("board", "export", BOARD, tmp_path / "none" / "x", code=1).stderr
     assert [each.name for each in tmp_path.iterdir() if each.suffix in {".new", ".parquet"}] == ["board.parquet"]
+
+
+def test_an_export_that_fails_leaves_nothing_behind(home: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow.parquet")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
+    home("board", "export", BOARD, tmp_path / "board.parquet", code=1)
+    assert not list(tmp_path.glob("board.parquet*"))
 
 
 def test_replay_moves_pins_in_the_order_of_its_lines(cli: Cli) -> None:

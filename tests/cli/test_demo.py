@@ -71,6 +71,28 @@ def test_a_promise_that_does_not_hold_is_said(tmp_path: Path, monkeypatch: pytes
     assert "Everything held" not in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        ([], "no user follows two others and has a feed: give --actions with more, or --users and --count"),
+        (
+            [
+                *({"type": "follow", "ts": 1, "follower": 1, "user": user} for user in (2, 3)),
+                {"type": "follow", "ts": 1, "follower": 1, "board": 8},
+                {"type": "save_pin", "ts": 1_000, "pin": 7, "owner": 2, "board": 8},
+            ],
+            "each entry of user 1 comes from several followees: give --actions with more, or --users and --count",
+        ),
+    ],
+)
+def test_actions_with_which_nothing_can_be_shown_are_said(
+    tmp_path: Path, actions: list[dict[str, object]], said: str
+) -> None:
+    file = tmp_path / "actions.jsonl"
+    file.write_text("\n".join(map(json.dumps, actions)))
+    assert said in Cli(tmp_path / "home")("demo", "--actions", file, code=1).stderr
+
+
 def test_the_graph_is_the_same_for_the_same_seed_and_skewed() -> None:
     shape = Shape(users=500, actions=20_000, seed=1)
     made = list(synthetic_actions.actions(shape, 1, 1_000_000))

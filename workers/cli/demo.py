@@ -19,7 +19,7 @@ from feedstore.errors import ConfigError
 from workers.app import demo as demonstration
 from workers.app import home, logs, replay, wiring
 from workers.cli import serve
-from workers.cli.output import Heartbeat, ProgressLine, heading, note, say
+from workers.cli.output import Heartbeat, ProgressLine, heading, note, say, styled
 from workers.cli.session import CommandRefusedError, Session, pass_session
 from workers.cli.work import stopping
 from workers.following import synthetic_actions
@@ -175,7 +175,7 @@ class _Console:
         self._echo(f"  {text}")
 
     def claim(self, text: str) -> None:
-        self._echo(text, click.style("  \N{CHECK MARK} ", fg="green"))
+        self._echo(text, styled("  \N{CHECK MARK} ", "green"))
 
     def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
         if self._progress is None:
