@@ -49,6 +49,6 @@ def decoded(kind: type[Any], value: object) -> Any:
         return size_bytes(str(value))
     if kind is not Path:
         raise NotImplementedError(kind)
-    if not isinstance(value, str):
-        raise ValueError(f"expected a path, got {value!r}")  # noqa: TRY004 - msgspec adds where to a ValueError
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"expected a path, got {value!r}")
     return Path(value)

@@ -409,11 +409,24 @@ def _scheme(sources: Sources, key: str, url: str, known: Mapping[_Scheme, str], 
     blamed = f"{sources.blamed(key)}: {whose or key}"
     for scheme, form in known.items():
         if scheme == found:
-            if form == f"{scheme}:PATH" and (not rest.strip("/") or rest.startswith("//") or "\0" in rest):
+            in_files = form == f"{scheme}:PATH"
+            if not (_is_path(rest) if in_files else _is_url(url)):
                 raise ConfigError(f"{blamed}: expected {form}")
             return scheme
     forms = " or ".join(known.values())
     raise ConfigError(f"{blamed}: the scheme {found.split('/')[0][:40]!r} is unknown: expected {forms}")
+
+
+def _is_path(text: str) -> bool:
+    return bool(text.strip("/")) and not text.startswith("//") and "\0" not in text
+
+
+def _is_url(text: str) -> bool:
+    try:
+        urlsplit(text)
+    except ValueError:  # such as an address of IPv6 that is not closed
+        return False
+    return True
 
 
 def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:

@@ -131,6 +131,8 @@ def test_an_export_has_every_pin_in_its_order_and_every_digit(home: Cli, tmp_pat
     assert home.json("board", "export", 10, file, "--json") == {"board": 10, "pins": 0, "file": str(file)}
     assert parquet.read_table(file).num_rows == 0
     assert home("board", "export", BOARD, tmp_path / "none" / "x", code=1).stderr
+    assert "expected a name" in home("board", "export", BOARD, "", code=2).stderr
+    home("board", "export", BOARD, tmp_path / os.fsdecode(b"board\xff"))
     assert [each.name for each in tmp_path.iterdir() if each.suffix in {".new", ".parquet"}] == ["board.parquet"]
 
 

@@ -1,13 +1,16 @@
 """The demonstration: what it says is checked, and it says so where something does not hold."""
 
 import json
+import os
+import sys
 from collections import Counter
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.command import Cli
+from tests.cli.command import FEEDCTL, Cli, eventually
 from workers.app import replay
 from workers.cli import main
 from workers.following import synthetic_actions
@@ -47,6 +50,18 @@ def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
     assert result.exit_code == 0, result.stderr
     assert "1,200 actions recorded" in result.stdout
     assert list((tmp_path / "tmp").glob("feed-demo-*")) == []
+
+
+@pytest.mark.processes
+def test_a_demo_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+    temporary = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = Popen([sys.executable, "-c", FEEDCTL, "demo"], env=temporary, stdout=DEVNULL, stderr=PIPE)
+    eventually(lambda: list(tmp_path.glob("feed-demo-*/home/feed.toml")), "the home is there")
+    process.terminate()
+    _, stderr = process.communicate(timeout=60)
+
+    assert (process.returncode, stderr.splitlines()[-1]) == (3, b"Error: stopped by SIGTERM")
+    assert not list(tmp_path.glob("feed-demo-*"))
 
 
 def test_boards_of_one_pin_are_not_arranged(tmp_path: Path) -> None:

@@ -33,7 +33,8 @@ def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], 
     pins, more = 0, True
     after: Place | None = None
     try:
-        with parquet.ParquetWriter(new, schema) as writer:
+        # Opened here: a file's name may be no text, and then Parquet's library does not take it.
+        with new.open("wb") as file, parquet.ParquetWriter(file, schema) as writer:
             while more:
                 page = boards.page(board, MAX_PAGE, after)
                 columns = zip(*((p.pin, p.created_ms, Decimal(p.sequence), p.moved_ms) for p in page.pins), strict=True)

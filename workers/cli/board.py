@@ -113,6 +113,8 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
     Examples:
       feedctl board export 9 board-9.parquet
     """
+    if not file.name:
+        raise click.UsageError("FILE: expected a name")
     progress = ProgressLine("board export")
     try:
         with session.follows() as follows:
