@@ -297,7 +297,7 @@ def write(session: Session, cluster: str, metrics_at: str | None) -> None:
     Examples:
       feedctl write --cluster a
     """
-    session.refuse_unknown(cluster)
+    session.config.cluster(cluster)  # refuses an unknown one
     _run_part(session, lambda ports: wiring.writing(ports, session.config, cluster), "write", metrics_at, [cluster])
 
 
