@@ -29,6 +29,7 @@ def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], 
             ("moved_ms", pa.int64()),
         ]
     )
+    path = path.resolve()  # a link stays a link
     new = path.with_name(path.name + ".new")
     pins, more = 0, True
     after: Place | None = None
