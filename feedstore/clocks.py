@@ -175,7 +175,8 @@ def steady(wall_ms: Callable[[], int], clock: Callable[[], float]) -> Callable[[
 def program() -> str:
     """This process, for people: without its options and paths."""
     name, *words = sys.argv or [""]
-    return " ".join([Path(name).name, *(word for word in words if word[:1] not in {"-", "/"})])[:_WORDS_MAX]
+    said = " ".join([Path(name).name, *(word for word in words if word[:1] not in {"-", "/"})])[:_WORDS_MAX]
+    return said.encode(errors="backslashreplace").decode()  # a file's name may be no text
 
 
 def _runs(process: Process) -> bool:

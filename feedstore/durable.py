@@ -15,13 +15,24 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    with os.fdopen(file, "w", encoding="utf-8") as stream:
+    with named(path), os.fdopen(file, "w", encoding="utf-8") as stream:
         os.fchmod(file, mode)
         stream.write(text)
         stream.flush()
         os.fsync(file)
     new.replace(path)
     sync_directory(path.parent)
+
+
+@contextmanager
+def named(path: Path) -> Iterator[None]:
+    """Names the file in errors of the block, as of a full disk: the system names none if the file is already open.
+    Raises OSError.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager

@@ -8,6 +8,8 @@ from typing import Any, Final
 
 _UNITS_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DAYS_MAX: Final = 100_000
+"""The system waits for no longer than 292 years."""
 
 
 class Ms(int):
@@ -21,7 +23,10 @@ def duration_ms(text: str) -> Ms:
         if re.fullmatch(r"0+\s*(ms|s|m|h|d)", text):
             raise ValueError(f"expected a duration that is longer than 0, got {text!r}")
         raise ValueError(f"expected a duration such as '500ms', '90s' or '2d', got {text!r}")
-    return Ms(int(match[1]) * _UNITS_MS[match[2]])
+    ms = Ms(int(match[1]) * _UNITS_MS[match[2]])
+    if ms > _DAYS_MAX * _UNITS_MS["d"]:
+        raise ValueError(f"expected a duration of {_DAYS_MAX}d at most, got {text!r}")
+    return ms
 
 
 class Bytes(int):
@@ -44,6 +49,6 @@ def decoded(kind: type[Any], value: object) -> Any:
         return size_bytes(str(value))
     if kind is not Path:
         raise NotImplementedError(kind)
-    if not isinstance(value, str):
-        raise ValueError(f"expected a path, got {value!r}")  # noqa: TRY004 - msgspec adds where to a ValueError
+    if not isinstance(value, str) or "\0" in value:
+        raise ValueError(f"expected a path, got {value!r}")
     return Path(value)

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import itertools
 import os
-import shutil
 import sqlite3
 import threading
 import time
@@ -31,6 +30,8 @@ GROUP_MAX: Final = 64
 _ROOM_MIN: Final = 1 << 20
 """A disk with less room than this counts as full: SQLite reports some errors of a full disk as I/O errors."""
 
+_DAMAGED: Final = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
 _POLL_S: Final = 0.0002
 _POLL_MAX_S: Final = 0.001
 
@@ -39,12 +40,15 @@ Change = Callable[[sqlite3.Connection], Result]
 Last = Callable[[sqlite3.Connection, Sequence[Result]], None]
 
 
-def _room(path: Path) -> str:
-    """The end of an error about a file: it says so if the disk of the file is full."""
+def _disk(path: Path) -> str:
+    """The end of an error about a file: it says so if the disk of the file is full, or cannot be written."""
     try:
-        free = shutil.disk_usage(path.parent).free
+        disk = os.statvfs(path.parent)
     except OSError:
         return ""
+    if disk.f_flag & os.ST_RDONLY:
+        return "; its file system is read-only"
+    free = disk.f_bavail * disk.f_frsize
     return f"; its disk is full: {free >> 10} KiB left" if free < _ROOM_MIN else ""
 
 
@@ -55,6 +59,7 @@ class Use:
     next_suffix: the end of the name of the lock file that the next process in turn holds. It belongs to the format:
         processes that name it differently do not take turns.
     unavailable: makes the error ("not now") for a message, if SQLite or the file system fails.
+    damaged: makes the error for a message, if the file is no database any more. It counts as `unavailable` too.
     closed: makes the error of a use after the file was closed.
     writer_cache_kib, reader_cache_kib: the most that a connection keeps of the file's pages.
     log_bytes: once the log next to the file holds this much, it is copied into the file. A page that was written many
@@ -63,6 +68,7 @@ class Use:
 
     next_suffix: str
     unavailable: Callable[[str], Exception]
+    damaged: Callable[[str], Exception]
     closed: Callable[[str], Exception]
     writer_cache_kib: int
     reader_cache_kib: int
@@ -302,7 +308,9 @@ class SqliteFile:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> Exception:
-        return self._use.unavailable(f"{self.path}: {error}{_room(self.path)}")
+        kind = getattr(error, "sqlite_errorcode", 0) & 0xFF  # the rest says more about some errors
+        failed = self._use.damaged if kind in _DAMAGED else self._use.unavailable
+        return failed(f"{self.path}: {error}{_disk(self.path)}")
 
     def refuse_closed(self) -> None:
         if self._closed:

@@ -7,6 +7,7 @@ that nothing reads is refused. Durations are a number and one of ms, s, m, h, d.
 
 import itertools
 import re
+import shlex
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -312,7 +313,9 @@ def load(home: Path, environ: Mapping[str, str]) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(f"{path}: not found; make a home with: feedctl --home {home} init") from None
+        raise ConfigError(
+            f"{path}: not found; make a home with: feedctl --home {shlex.quote(str(home))} init"
+        ) from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -406,11 +409,24 @@ def _scheme(sources: Sources, key: str, url: str, known: Mapping[_Scheme, str], 
     blamed = f"{sources.blamed(key)}: {whose or key}"
     for scheme, form in known.items():
         if scheme == found:
-            if form == f"{scheme}:PATH" and (not rest.strip("/") or rest.startswith("//") or "\0" in rest):
+            in_files = form == f"{scheme}:PATH"
+            if not (_is_path(rest) if in_files else _is_url(url)):
                 raise ConfigError(f"{blamed}: expected {form}")
             return scheme
     forms = " or ".join(known.values())
     raise ConfigError(f"{blamed}: the scheme {found.split('/')[0][:40]!r} is unknown: expected {forms}")
+
+
+def _is_path(text: str) -> bool:
+    return bool(text.strip("/")) and not text.startswith("//") and "\0" not in text
+
+
+def _is_url(text: str) -> bool:
+    try:
+        urlsplit(text)
+    except ValueError:  # such as an address of IPv6 that is not closed
+        return False
+    return True
 
 
 def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:

@@ -192,6 +192,8 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
         )
     try:
         return listening.listen(host, port)
+    except UnicodeError as error:  # a part of the host's name is empty or too long
+        raise ConfigError(f"{host}:{port}: {error}") from error
     except OSError as error:
         raise ConfigError(f"{host}:{port}: {error.strerror or error}") from error
 

@@ -39,7 +39,7 @@ class ClockStepError(FollowStoreUnavailableError):
 
 
 class WrongStoreError(FollowStoreUnavailableError, MisconfiguredError):
-    """A database is missing, is another shard, or has the tables of a later version."""
+    """A database is missing, damaged, another shard, or has the tables of a later version."""
 
 
 class OutdatedStoreError(FollowStoreUnavailableError, MisconfiguredError):

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.port import FollowStoreUnavailableError, WrongStoreError
 from feedstore.follows.versions import latest, migrations, refuse_version
 from feedstore.sqlite_file import SqliteFile, Use
 
@@ -14,6 +14,7 @@ _away = FollowStoreUnavailableError
 USE: Final = Use(
     ".turn",
     unavailable=_away,
+    damaged=lambda message: WrongStoreError(f"{message}: bring it back from a copy"),
     closed=_away,
     writer_cache_kib=16_384,  # what one transaction of index writes changes
     reader_cache_kib=4_096,

@@ -36,6 +36,8 @@ def listen(address: str) -> socket.socket:
         except OSError:
             listener.close()
             raise
+    except UnicodeError as error:  # a part of the host's name is empty or too long
+        raise ConfigError(f"metrics cannot be served at {address}: {error}") from error
     except OSError as error:
         taken = ": another process listens there; end it, or take another port" * (error.errno == errno.EADDRINUSE)
         raise ConfigError(f"metrics cannot be served at {address}: {error.strerror or error}{taken}") from error

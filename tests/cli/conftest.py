@@ -27,6 +27,8 @@ def _without_environment(patch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith("FEED_"):
             patch.delenv(name)
+    patch.delenv("NO_COLOR", raising=False)
+    patch.setenv("TERM", "xterm")
 
 
 @pytest.fixture

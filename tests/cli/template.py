@@ -114,6 +114,7 @@ def _forked(requests: socket.socket) -> list[str] | None:
 def _become(request: dict[str, Any], streams: list[int]) -> list[str]:
     for own, given in enumerate(streams):
         os.dup2(given, own)
+    sys.stdout = os.fdopen(1, "w", closefd=False)  # the template's knows another kind of file
     os.closerange(_STREAMS, max(streams) + 1)
     os.chdir(request["cwd"])
     os.environ.clear()

@@ -1,6 +1,8 @@
 """board, reorder-pin, and the lines of replay that move pins."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -129,7 +131,33 @@ def test_an_export_has_every_pin_in_its_order_and_every_digit(home: Cli, tmp_pat
     assert home.json("board", "export", 10, file, "--json") == {"board": 10, "pins": 0, "file": str(file)}
     assert parquet.read_table(file).num_rows == 0
     assert home("board", "export", BOARD, tmp_path / "none" / "x", code=1).stderr
+    assert "expected a file" in home("board", "export", BOARD, "", code=2).stderr
+    home("board", "export", BOARD, tmp_path / os.fsdecode(b"board\xff"))
     assert [each.name for each in tmp_path.iterdir() if each.suffix in {".new", ".parquet"}] == ["board.parquet"]
+
+
+def test_an_export_replaces_files_only(home: Cli, tmp_path: Path) -> None:
+    """Root could replace a device, such as /dev/null."""
+    pytest.importorskip("pyarrow.parquet")
+    os.mkfifo(tmp_path / "pipe")
+    assert "expected a file" in home("board", "export", BOARD, tmp_path / "pipe", code=2).stderr
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    home("board", "export", BOARD, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").stat().st_size
+
+
+def test_an_export_that_fails_leaves_nothing_behind(home: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow.parquet")
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("pyarrow.parquet.ParquetWriter.write_table", full)
+    home("board", "export", BOARD, tmp_path / "board.parquet", code=1)
+    assert not list(tmp_path.glob("board.parquet*"))
 
 
 def test_replay_moves_pins_in_the_order_of_its_lines(cli: Cli) -> None:

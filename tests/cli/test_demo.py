@@ -1,13 +1,16 @@
 """The demonstration: what it says is checked, and it says so where something does not hold."""
 
 import json
+import os
+import sys
 from collections import Counter
 from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
 
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.command import Cli
+from tests.cli.command import FEEDCTL, Cli, eventually
 from workers.app import replay
 from workers.cli import main
 from workers.following import synthetic_actions
@@ -49,6 +52,18 @@ def test_it_takes_actions_of_ones_own_and_leaves_nothing_behind(
     assert list((tmp_path / "tmp").glob("feed-demo-*")) == []
 
 
+@pytest.mark.processes
+def test_a_demo_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
+    temporary = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = Popen([sys.executable, "-c", FEEDCTL, "demo"], env=temporary, stdout=DEVNULL, stderr=PIPE)
+    eventually(lambda: list(tmp_path.glob("feed-demo-*/home/feed.toml")), "the home is there")
+    process.terminate()
+    _, stderr = process.communicate(timeout=60)
+
+    assert (process.returncode, stderr.splitlines()[-1]) == (3, b"Error: stopped by SIGTERM")
+    assert not list(tmp_path.glob("feed-demo-*"))
+
+
 def test_boards_of_one_pin_are_not_arranged(tmp_path: Path) -> None:
     file = tmp_path / "actions.jsonl"
     lines = [replay.line(action, 5) for action in synthetic_actions.actions(Shape(40, 1_200, 3), 1_000, 9_000)]
@@ -69,6 +84,28 @@ def test_a_promise_that_does_not_hold_is_said(tmp_path: Path, monkeypatch: pytes
 
     assert "this does not hold" in result.stderr
     assert "Everything held" not in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("actions", "said"),
+    [
+        ([], "no user follows two others and has a feed: give --actions with more, or --users and --count"),
+        (
+            [
+                *({"type": "follow", "ts": 1, "follower": 1, "user": user} for user in (2, 3)),
+                {"type": "follow", "ts": 1, "follower": 1, "board": 8},
+                {"type": "save_pin", "ts": 1_000, "pin": 7, "owner": 2, "board": 8},
+            ],
+            "each entry of user 1 comes from several followees: give --actions with more, or --users and --count",
+        ),
+    ],
+)
+def test_actions_with_which_nothing_can_be_shown_are_said(
+    tmp_path: Path, actions: list[dict[str, object]], said: str
+) -> None:
+    file = tmp_path / "actions.jsonl"
+    file.write_text("\n".join(map(json.dumps, actions)))
+    assert said in Cli(tmp_path / "home")("demo", "--actions", file, code=1).stderr
 
 
 def test_the_graph_is_the_same_for_the_same_seed_and_skewed() -> None:

@@ -34,6 +34,9 @@ def test_a_home_in_a_copied_command_is_one_word(cli: Cli, tmp_path: Path) -> Non
     home, command = shlex.split(said.partition("feedctl --home ")[2])
     assert (home, command) == (str(spaced), "work")
 
+    missing = _said("--home", tmp_path / "no home", "status")
+    assert shlex.split(missing.partition(" with: ")[2]) == ["feedctl", "--home", str(tmp_path / "no home"), "init"]
+
 
 @pytest.mark.processes
 def test_commands_in_logs_name_the_home_from_the_root_on(filled: Cli) -> None:
@@ -85,10 +88,30 @@ def test_a_dead_letter_is_named_by_an_id(cli: Cli, command: str) -> None:
         ("status --max-behind 0s", "expected a duration that is longer than 0, got '0s'"),
         ("feed 1 --cursor zz", "cursor: expected 39 characters, got 2: start again without one"),
         ("work --wait 3s", "--wait needs --until-idle"),
+        ("work --metrics a..b:0", "metrics cannot be served at a..b:0"),
+        ("top --every 9999999999d", "expected a duration of 100000d at most, got '9999999999d'"),
+        ("canary --within 100001d", "expected a duration of 100000d at most, got '100001d'"),
+        ("repair --rate nan", "expected a number of entries, 0.001 or more, got 'nan'"),
+        ("repair --rate 1e-300", "expected a number of entries, 0.001 or more, got '1e-300'"),
+        ("repair --rate x", "expected a number of entries, 0.001 or more, got 'x'"),
+        (f"dead list --limit {10**20}", f"{10**20} is not in the range"),
+        (f"dead list --after {10**20}", f"{10**20} is not in the range"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_said_with_what_is_right(cli: Cli, words: str, said: str) -> None:
     assert said in cli(*words.split(), code=2).stderr
+
+
+def test_a_duration_that_no_clock_can_wait_for_is_refused_in_the_configuration(cli: Cli) -> None:
+    cli.set("tick", '"9999999999d"')
+    said = cli("work", "--until-idle", code=2).stderr
+    assert "worker.tick: expected a duration of 100000d at most, got '9999999999d'" in said
+
+
+def test_a_name_of_a_host_that_is_none_is_said(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEED_HTTP_TOKENS", "tokens.toml")
+    cli("token", "new", "--name", "web", "--scope", "read")
+    assert "a..b" in cli("serve", "--host", "a..b", "--port", 0, code=2).stderr
 
 
 def test_a_sentence_that_is_too_long_for_the_screen_is_continued_below(

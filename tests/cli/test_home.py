@@ -120,10 +120,22 @@ def test_a_corrupt_configuration_is_a_clear_error(cli: Cli, text: str, complaint
         ("cap", '"many"', "feed.cap"),
         ("action_age", '"4d"', "purge_window"),
         ("tick", '"soon"', "worker.tick"),
+        ("url", '"hbase://[::1/?thrift1=h:1"', "cluster a: expected hbase://HOST:PORT/?thrift1=HOST:PORT"),
+        ("shards", '["mysql://u@[::1/d"]', "follows.shards: expected mysql://USER@HOST/DATABASE"),
+        ("# tokens", '"\\u0000"', "http.tokens: expected a path, got '\\x00'"),
     ],
 )
 def test_a_bad_value_is_named(cli: Cli, key: str, value: str, complaint: str) -> None:
-    cli.set(key, value)
+    file = cli.home / "feed.toml"
+    file.write_text(
+        re.sub(
+            rf"^{key} = \S+",
+            lambda _: f"{key[2:] if key[0] == '#' else key} = {value}",
+            file.read_text(),
+            count=1,
+            flags=re.MULTILINE,
+        )
+    )
 
     assert complaint in cli("status", code=2).stderr
 
@@ -205,6 +217,7 @@ def test_a_read_only_home_is_a_clear_error(mounted: Path) -> None:
         assert result.exit_code in (2, 3), words
         assert result.stderr.startswith("Error: "), words
         assert len(result.stderr.splitlines()) == 1, result.stderr
+        assert words == ["init"] or "ead-only" in result.stderr, result.stderr
     subprocess.run(["mount", "-o", "remount,rw", str(mounted)], check=True)
     cli("follow", 1, "--user", 2)
     cli.work()

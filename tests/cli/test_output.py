@@ -1,5 +1,6 @@
 """What a terminal, a pipe and a disk get: escapes are shown, and an output that is closed or full has an end."""
 
+import contextlib
 import os
 import pty
 import re
@@ -12,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Cli, eventually
+from tests.cli.test_repair import damage
+from workers.cli import output
 from workers.following.topics import ACTIONS
 from workers.queue.embedded import open_dead_letters
 
@@ -147,7 +150,85 @@ def test_a_full_stderr_fails_no_command_and_changes_no_exit_code(filled: Cli) ->
 def test_closed_streams_do_not_lend_their_numbers_to_the_files_of_a_home(filled: Cli) -> None:
     assert _shell(filled, "feedctl feed 1 <&- >&- 2>&-").returncode == 0
     assert _shell(filled, "feedctl export --cluster a >&-").returncode == 0
+    assert _shell(filled, "feedctl replay - <&-").returncode == 0
     assert filled.export("a") == filled.export("b")
+
+
+def test_a_terminal_that_lacks_a_character_gets_its_escape(cli: Cli) -> None:
+    """As with LANG=de_DE: then the demonstration, which has a check mark, failed at its first one."""
+    home = Cli(cli.home.rename(cli.home.with_name("\N{CHECK MARK}")))
+    latin = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    shown, stderr = home.interpreter("status", env=latin, stdin=subprocess.DEVNULL).communicate(timeout=60)
+    assert stderr == b""
+    assert shown.splitlines()[0].endswith(b"\\u2713")
+
+
+def test_a_file_whose_name_is_no_text_is_read(cli: Cli, tmp_path: Path) -> None:
+    """Also by the process that says what time it is in the home, and with that its own words."""
+    (cli.home / "clock.json").unlink()
+    name = os.fsdecode(b"actions\xff.jsonl")
+    (tmp_path / name).write_text('{"type":"follow","ts":1,"follower":1,"user":2}\n')
+    process = cli.spawn("replay", name, cwd=tmp_path, text=True)
+    assert process.communicate(timeout=60)[1] == "1 line: 1 action recorded\n"
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}])
+def test_a_terminal_without_colours_gets_none(filled: Cli, environment: dict[str, str]) -> None:
+    ours, its = pty.openpty()
+    process = filled.spawn("work", "--until-idle", stderr=its, env={**os.environ, **environment})
+    os.close(its)
+    assert "loop.started" in (said := _all(ours))
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert not re.search("\x1b\\[[0-9;]*m", said)
+    if environment["TERM"] == "dumb":
+        assert "\x1b" not in said
+
+
+def _all(terminal: int) -> str:
+    said = b""
+    with contextlib.suppress(OSError), os.fdopen(terminal, "rb", buffering=0) as stream:  # EIO: the other end is closed
+        while part := stream.read(4_096):
+            said += part
+    return said.decode()
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
+def test_headings_are_plain_on_a_terminal_without_colours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], environment: dict[str, str]
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("click.utils.should_strip_ansi", lambda *_: False)  # as on a terminal
+    output.heading("A part")
+    output.draw(["! trouble"])
+    assert "\x1b[1" not in capsys.readouterr().out
+
+
+def test_a_bar_leaves_room_for_the_numbers_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setattr("workers.cli.output.is_screen", lambda _: True)
+    output.ProgressLine("work").show("to do: 1,234", 0.5)
+    output.ProgressLine.clear()
+    assert "work [#####     ]  50% to do: 1,234" in capsys.readouterr().err
+
+
+def test_a_token_that_could_not_be_printed_is_not_kept(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEED_HTTP_TOKENS", "tokens.toml")
+    words = ["token", "new", "--name", "web", "--scope", "read"]
+    with NO_SPACE.open("w") as full:
+        _, stderr = cli.spawn(*words, stdout=full, text=True).communicate(timeout=60)
+
+    assert "the output cannot be written" in stderr
+    assert cli(*words).stdout.startswith("feed_"), "its name is free"
+
+
+def test_a_file_that_cannot_be_written_is_named(filled: Cli) -> None:
+    damage(filled, "b")
+    said = filled("repair", "--audit", "/dev/full", code=3).stderr.splitlines()[-1]
+    assert said == "Error: /dev/full: No space left on device"
 
 
 def test_replay_names_the_line_to_go_on_with_when_a_signal_stops_it(cli: Cli) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,10 @@ from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import actions_in
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli, writer_pid
+from workers.app import rebuild as rebuilding
 from workers.app import until, wiring
 from workers.boards import Respacing
+from workers.cli.output import note
 from workers.following import Expander
 from workers.following.applied import note_all
 from workers.following.groups import EXPANDER, writer_group
@@ -185,7 +188,9 @@ def test_a_cluster_that_was_deleted_is_made_anew(filled: Cli, emptied: bool) -> 
         (filled.home / "data" / "b").mkdir()
     filled("unfollow", 1, "--board", 31)
     filled("save-pin", 51, "--owner", 2, "--board", 20, "--created-ms", 2_000)
-    assert "rebuild --all" in filled("rebuild", 1, code=3).stderr
+    assert f"cluster b is gone, or lost deliveries: {filled.hint('rebuild --all --cluster b')} first" in (
+        filled("rebuild", 1, code=3).stderr
+    )
 
     filled("rebuild", "--all", "--cluster", "b")
 
@@ -193,6 +198,61 @@ def test_a_cluster_that_was_deleted_is_made_anew(filled: Cli, emptied: bool) -> 
     assert "no difference" in filled("verify").stderr
     status = filled.json("status")
     assert status["clusters"]["b"]["behind_ms"] < 600_000
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_interrupted_rebuild_says_to_do_it_again(filled: Cli, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
+    """Before its refills are asked for, no worker would make the cluster again, and none would fill it."""
+    step = "workers.app.rebuild.ask_all" if asked else "workers.cli.rebuild.note"
+    do = rebuilding.ask_all if asked else note
+
+    def interrupted(*given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        return do(*given)
+
+    shutil.rmtree(filled.home / "data" / "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(step, interrupted)
+        said = filled("rebuild", "--all", "--cluster", "b", code=3).stderr.splitlines()[-1]
+
+    assert said == f"Error: stopped: to finish, {filled.hint('rebuild --all --cluster b')}"
+    filled("rebuild", "--all", "--cluster", "b")
+    assert filled.export("a") == filled.export("b")
+
+
+def test_a_trim_is_done_in_the_clusters_that_answer(filled: Cli) -> None:
+    shutil.rmtree(filled.home / "data" / "a")
+
+    said = filled("trim", code=3)
+
+    assert "a: there is no cluster in this directory" in said.stderr
+    assert said.stdout.startswith("b: ")
+
+
+@pytest.mark.processes
+def test_a_cluster_that_is_damaged_is_said_once(filled: Cli) -> None:
+    (filled.home / "data" / "a" / "CURRENT").unlink()
+    said = filled.process("work", "--until-idle", code=1).stderr.splitlines()[-1]
+    assert said.count("cluster a is damaged") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "mended"),
+    [
+        ("queue.db", "move the file away, then: {reindex}"),
+        ("follows.db", "bring it back from a copy"),
+    ],
+)
+def test_a_file_that_is_no_database_any_more_is_a_fault_that_an_operator_mends(
+    filled: Cli, file: str, mended: str
+) -> None:
+    """Not one that passes: exit code 2, not 3."""
+    for each in (filled.home / "data").glob(f"{file}-*"):
+        each.unlink()
+    (filled.home / "data" / file).write_bytes(os.urandom(20_000))
+    for words in (["status"], ["verify"], ["trim"], ["dead", "list"], ["clock", "show"]):
+        said = filled(*words, code=2).stderr
+        assert f"{file}: file is not a database: {mended.format(reindex=filled.hint('reindex'))}" in said, words
 
 
 def save_pin(ports: Ports, pin: int) -> None:

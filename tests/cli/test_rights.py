@@ -73,6 +73,28 @@ def test_what_a_home_holds_is_for_its_user_alone(empty: Cli, tmp_path: Path) -> 
     assert stat.S_IMODE((tmp_path / "mine").stat().st_mode) == 0o644
 
 
+@pytest.mark.parametrize("linked", [True, False])
+def test_what_check_says_of_rights_is_what_migrate_mends(filled: Cli, tmp_path: Path, linked: bool) -> None:
+    """Data of a home may be on another disk, by a link or by its url."""
+    disk = tmp_path / "disk"
+    if linked:
+        (filled.home / "data").rename(disk)
+        (filled.home / "data").symlink_to(disk)
+    else:
+        disk.mkdir()
+        for file in (filled.home / "data").glob("follows.db*"):
+            file.rename(disk / file.name)
+        filled.set("shards", f'["sqlite:{disk}/follows.db"]')
+    disk.chmod(0o755)
+    (disk / "follows.db").chmod(0o644)
+    assert filled("check", code=2).stdout.count("WRONG rights") == 1
+
+    assert "1 step done" in filled("migrate").stderr
+
+    assert "WRONG" not in filled("check").stdout
+    assert filled.feed(1)
+
+
 def _open_to_others(home: Path) -> list[str]:
     found = []
     for path in (home, *home.rglob("*")):

@@ -43,8 +43,11 @@ _DROPS: Final = 120
 _DIGITS: Final = 38
 
 
+_MORE: Final = "give --actions with more, or --users and --count"
+
+
 class ClaimError(Exception):
-    """A promise that the demonstration states does not hold."""
+    """A promise that the demonstration states does not hold, or the actions are too few to show it."""
 
 
 class DemoOutput(Protocol):
@@ -239,7 +242,7 @@ class Demo:
                 if failures or not thread.is_alive():
                     break
                 if time.monotonic() > deadline:
-                    raise ClaimError(f"everything has landed in {', '.join(clusters)} within {_DEADLINE_S:g} s")
+                    raise ClaimError(f"not everything has landed in {', '.join(clusters)} within {_DEADLINE_S:g} s")
                 self._stage.waiting(lambda: landed.lags(self._ports))
                 time.sleep(0.05)
 
@@ -264,7 +267,7 @@ class Demo:
                 for loop in loops:
                     loop.step()
                 if time.monotonic() > deadline:
-                    raise ClaimError("a task is done")
+                    raise ClaimError(f"a task is not done within {_DEADLINE_S:g} s")
         finally:
             for loop in loops:
                 loop.close()
@@ -309,7 +312,7 @@ class Demo:
             if number >= _LOOKED_AT or best_score == (12, 200):
                 break
         if not best:
-            raise ClaimError("somebody follows at least two others, and has a feed")
+            raise ClaimError(f"no user follows two others and has a feed: {_MORE}")
         return best
 
     def _board_of(self, user: int) -> int:
@@ -342,7 +345,7 @@ class Demo:
             covering = [followee for followee in pin.followees() if followee in edges]
             if len(covering) == 1:
                 return covering[0]
-        raise ClaimError("the feed has an entry that one edge covers")
+        raise ClaimError(f"each entry of user {user} comes from several followees: {_MORE}")
 
     def _theirs(self, user: int, page: Page, followee: Followee) -> list[int]:
         """The entries that this followee covers and no other edge of the user does."""
@@ -367,7 +370,7 @@ class Demo:
         answers = self._ports.follows.record([Request(action) for action in actions])
         for answer in answers:
             if isinstance(answer, ActionRefusedError):
-                raise ClaimError(f"an action is recorded: {answer}")
+                raise ClaimError(f"an action was refused: {answer}")
         return list(answers)
 
 

@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 from feedstore.app import wiring as feedstore_wiring
@@ -83,13 +84,7 @@ class QueueGauges:
         ]
 
     def _stores(self) -> Sequence[Values]:
-        config = self._config
-        paths = {f"cluster-{each.name}": config.path(each.url) for each in config.clusters if each.in_files}
-        if config.shard_files:
-            paths["follows"] = config.shard_files[0]
-        if config.queue_file is not None:
-            paths["queue"] = config.queue_file
-        rooms = {(store,): os.statvfs(path if path.exists() else config.home) for store, path in paths.items()}
+        rooms = {(store,): os.statvfs(path) for store, path in stores_in_files(self._config).items()}
         return [
             {store: room.f_bavail * room.f_frsize for store, room in rooms.items()},
             {store: room.f_blocks * room.f_frsize for store, room in rooms.items()},
@@ -102,6 +97,16 @@ class QueueGauges:
             with suppress(NotNowError):
                 found[(f"shard-{shard}",)] = ahead_ms(ports, shard) / 1_000
         return found
+
+
+def stores_in_files(config: Config) -> dict[str, Path]:
+    """Where the stores are that are in files, by their name in metrics; the home if one is not there."""
+    paths = {f"cluster-{each.name}": config.path(each.url) for each in config.clusters if each.in_files}
+    if config.shard_files:
+        paths["follows"] = config.shard_files[0]
+    if config.queue_file is not None:
+        paths["queue"] = config.queue_file
+    return {store: path if path.exists() else config.home for store, path in paths.items()}
 
 
 class ClusterGauges:

@@ -107,8 +107,9 @@ def worker_lock(home: Path) -> Iterator[int]:
                 pid = _pid_in(file)
                 raise HomeBusyError(f"{held(home, pid)}{_stop(pid)}", pid)
             time.sleep(0.01)
-        os.ftruncate(file, 0)
-        os.pwrite(file, b"%d\n" % os.getpid(), 0)
+        with durable.named(path):
+            os.ftruncate(file, 0)
+            os.pwrite(file, b"%d\n" % os.getpid(), 0)
         yield file
     finally:
         os.close(file)

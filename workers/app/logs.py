@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TextIO
 
 import msgspec
 import structlog
@@ -99,8 +99,22 @@ class Lines:
 
 def clear_line() -> None:
     """Clears what is drawn on a terminal's last line."""
-    if sys.stderr.isatty():
+    if is_screen(sys.stderr):
         sys.stderr.write("\r\033[K")
+
+
+def is_screen(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can draw a line again. A dumb one, such as a shell in an editor, cannot."""
+    return stream.isatty() and not _is_dumb()
+
+
+def has_colours() -> bool:
+    """Whether a terminal takes colours, and its user wants them (https://no-color.org)."""
+    return not _is_dumb() and not os.environ.get("NO_COLOR")
+
+
+def _is_dumb() -> bool:
+    return os.environ.get("TERM") == "dumb"
 
 
 def configure(level: str, clear: Callable[[], None] = clear_line) -> None:
@@ -202,7 +216,7 @@ def _json(event: _Event) -> str:
 
 
 def _people() -> Callable[[_Event], str]:
-    renderer = structlog.dev.ConsoleRenderer(pad_event_to=24)
+    renderer = structlog.dev.ConsoleRenderer(pad_event_to=24, colors=has_colours())
 
     def rendered(event: _Event) -> str:
         # Only the renderer may add colours, not the content of an event.

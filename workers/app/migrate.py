@@ -3,7 +3,6 @@
 Each step is done completely or not at all, whatever dies; the plan is then made again from the state of the home.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +12,7 @@ from feedstore.clocks import wall_ms
 from feedstore.follows import sqlite, sqlite_files
 from feedstore.follows.port import WrongStoreError
 from workers.app import wiring
+from workers.app.checks import files_of, open_to_others
 from workers.queue.embedded import EmbeddedQueue, has_dead_letters, open_dead_letters, stored_partitions
 
 
@@ -58,20 +58,8 @@ def _queue(config: Config) -> Iterator[MigrationStep]:
 
 
 def _rights(config: Config) -> Iterator[MigrationStep]:
-    if open_to_others := list(_open_to_others(config)):
-        yield MigrationStep(
-            f"rights: {len(open_to_others):,} files and directories for their user alone",
-            lambda: _close(open_to_others),
-        )
-
-
-def _open_to_others(config: Config) -> Iterator[Path]:
-    """The files of a home and of its stores that other users may use."""
-    places = [config.path(each.url) for each in config.clusters if each.in_files]
-    for root in (config.home, *places):
-        for path in (root, *(Path(folder, name) for folder, names, files in os.walk(root) for name in names + files)):
-            if not path.is_symlink() and path.exists() and path.stat().st_mode & 0o077:
-                yield path
+    if paths := [entry.path for entry in open_to_others(config, files_of(config))]:
+        yield MigrationStep(f"rights: {len(paths):,} files and directories for their user alone", lambda: _close(paths))
 
 
 def _close(paths: list[Path]) -> None:

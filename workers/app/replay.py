@@ -63,28 +63,27 @@ _Id = Annotated[
 """The ids that `refuse_reserved` permits, checked at no cost by the decoder: there are millions of lines."""
 
 
-class _Follow(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="follow"):
+class _Line(msgspec.Struct, forbid_unknown_fields=True, tag_field="type"):
     ts: _Ts
+
+
+class _Edge(_Line):
     follower: _Id
     user: _Id | None = None
     board: _Id | None = None
 
+
+class _Follow(_Edge, tag="follow"):
     def request(self) -> Request:
         return Request(Follow(self.follower, _followee(self.user, self.board)))
 
 
-class _Unfollow(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="unfollow"):
-    ts: _Ts
-    follower: _Id
-    user: _Id | None = None
-    board: _Id | None = None
-
+class _Unfollow(_Edge, tag="unfollow"):
     def request(self) -> Request:
         return Request(Unfollow(self.follower, _followee(self.user, self.board)))
 
 
-class _SavePin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="save_pin"):
-    ts: _Ts
+class _SavePin(_Line, tag="save_pin"):
     pin: _Id
     owner: _Id
     board: _Id
@@ -93,16 +92,14 @@ class _SavePin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag
         return Request(SavePin(Pin(self.pin, self.owner, self.board, self.ts)))
 
 
-class _DeletePin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="delete_pin"):
-    ts: _Ts
+class _DeletePin(_Line, tag="delete_pin"):
     pin: _Id
 
     def request(self) -> Request:
         return Request(DeletePin(self.pin))
 
 
-class _ReorderPin(msgspec.Struct, forbid_unknown_fields=True, tag_field="type", tag="reorder_pin"):
-    ts: _Ts
+class _ReorderPin(_Line, tag="reorder_pin"):
     board: _Id
     pin: _Id
     before: _Id | None = None

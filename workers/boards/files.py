@@ -29,19 +29,24 @@ def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], 
             ("moved_ms", pa.int64()),
         ]
     )
+    path = path.resolve()  # a link stays a link
     new = path.with_name(path.name + ".new")
     pins, more = 0, True
     after: Place | None = None
-    with parquet.ParquetWriter(new, schema) as writer:
-        while more:
-            page = boards.page(board, MAX_PAGE, after)
-            columns = zip(*((p.pin, p.created_ms, Decimal(p.sequence), p.moved_ms) for p in page.pins), strict=True)
-            if page.pins:
-                writer.write_table(pa.table(list(columns), schema=schema))
-            pins += len(page.pins)
-            on_progress(pins)
-            after = page.after
-            more = after is not None
-    durable.sync_file(new)
-    new.replace(path)
+    try:
+        # Opened here: a file's name may be no text, and then Parquet's library does not take it.
+        with new.open("wb") as file, parquet.ParquetWriter(file, schema) as writer:
+            while more:
+                page = boards.page(board, MAX_PAGE, after)
+                columns = zip(*((p.pin, p.created_ms, Decimal(p.sequence), p.moved_ms) for p in page.pins), strict=True)
+                if page.pins:
+                    writer.write_table(pa.table(list(columns), schema=schema))
+                pins += len(page.pins)
+                on_progress(pins)
+                after = page.after
+                more = after is not None
+        durable.sync_file(new)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
     return pins

@@ -113,6 +113,8 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
     Examples:
       feedctl board export 9 board-9.parquet
     """
+    if not file.name or (file.exists() and not file.is_file()):  # it is replaced, and a device must not be
+        raise click.UsageError(f"{str(file)!r}: expected a file")
     progress = ProgressLine("board export")
     try:
         with session.follows() as follows:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from feedstore.app.config import Config
@@ -18,7 +17,7 @@ from feedstore.clocks import APART_MAX_MS, Process, behind_ms
 from feedstore.widecolumn.progress import Progress, State
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
-from workers.app.gauges import ahead_ms, holds_of, kept_back_by
+from workers.app.gauges import ahead_ms, holds_of, kept_back_by, stores_in_files
 from workers.cli.looks import BegunLook, Looks, NoAnswer
 from workers.cli.output import ago, plural
 from workers.following import landed
@@ -41,6 +40,8 @@ ANSWER_S: Final = 12.0
 """How long a part may take to answer: longer than the ten seconds of the clients of Kafka, whose errors say more."""
 CLOSE_S: Final = 2.0
 """How long the end of a look waits for what hangs."""
+_SAID: Final = {"follows": "the follow store", "queue": "the queue"}
+"""The names of stores in sentences, if they are not those in metrics."""
 SAME_MS: Final = 5_000
 """Processes whose clocks differ by less than this have the same clock, that of their machine."""
 
@@ -239,21 +240,14 @@ def _ahead(clocks: Mapping[int, int]) -> dict[int, int]:
 
 def disks(config: Config) -> Iterator[Disk]:
     """The file systems of the stores that are in files, each once."""
-    paths = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
-    if config.shard_files:
-        paths["the follow store"] = config.shard_files[0]
-    if config.queue_file is not None:
-        paths["the queue"] = config.queue_file
     on: dict[int, list[str]] = {}
+    paths = stores_in_files(config)
     for store, path in paths.items():
-        on.setdefault(_there(config, path).stat().st_dev, []).append(store)
-    for store, *shared in on.values():
-        room = os.statvfs(_there(config, paths[store]))
+        on.setdefault(path.stat().st_dev, []).append(store)
+    for stores in on.values():
+        room = os.statvfs(paths[stores[0]])
+        store, *shared = (_SAID.get(each, each.replace("-", " ", 1)) for each in stores)
         yield Disk(store, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize, shared)
-
-
-def _there(config: Config, path: Path) -> Path:
-    return path if path.exists() else config.home
 
 
 # What an operator must know

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 
+from feedstore.domain import MAX_ID
 from workers.app import wiring
 from workers.cli.output import emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, CommandRefusedError, Session, json_option, pass_session
@@ -27,8 +28,10 @@ def dead() -> None:
 
 
 @dead.command(name="list")
-@click.option("--limit", type=click.IntRange(1), default=100, help="How many letters to list at most.  [default: 100]")
-@click.option("--after", type=click.IntRange(0), default=0, help="List only letters with larger ids.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_ID), default=100, help="How many letters to list at most.  [default: 100]"
+)
+@click.option("--after", type=click.IntRange(0, MAX_ID), default=0, help="List only letters with larger ids.")
 @json_option
 @pass_session
 def list_letters(session: Session, limit: int, after: int, *, as_json: bool) -> None:

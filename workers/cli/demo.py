@@ -3,10 +3,12 @@
 import contextlib
 import os
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import NamedTuple
 
 import click
@@ -19,8 +21,8 @@ from feedstore.errors import ConfigError
 from workers.app import demo as demonstration
 from workers.app import home, logs, replay, wiring
 from workers.cli import serve
-from workers.cli.output import Heartbeat, ProgressLine, heading, note, say
-from workers.cli.session import CommandRefusedError, Session, pass_session
+from workers.cli.output import Heartbeat, ProgressLine, heading, note, say, styled
+from workers.cli.session import CommandRefusedError, Session, TryLaterError, pass_session
 from workers.cli.work import stopping
 from workers.following import synthetic_actions
 from workers.following.groups import EXPANDER, RELAY
@@ -71,12 +73,18 @@ def demo(session: Session, file: Path | None, users: int, count: int, seed: int,
             _serve(shown)
         return
     directory = Path(tempfile.mkdtemp(prefix="feed-demo-"))
+    before = signal.signal(signal.SIGTERM, _end)  # by default no directory would be removed
     try:
         shown = run(directory / "home", file, synthetic_actions.Shape(users, count, seed))
         if serve:
             _serve(shown)
     finally:
+        signal.signal(signal.SIGTERM, before)
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _end(number: int, _: FrameType | None) -> None:
+    raise TryLaterError(f"stopped by {signal.Signals(number).name}")
 
 
 class Shown(NamedTuple):
@@ -175,7 +183,7 @@ class _Console:
         self._echo(f"  {text}")
 
     def claim(self, text: str) -> None:
-        self._echo(text, click.style("  \N{CHECK MARK} ", fg="green"))
+        self._echo(text, styled("  \N{CHECK MARK} ", "green"))
 
     def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
         if self._progress is None:

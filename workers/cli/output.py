@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from typing import Self
 
 import click
@@ -20,6 +21,7 @@ import msgspec
 
 from workers.app import hints
 from workers.app.hints import shown, shown_json
+from workers.app.logs import has_colours, is_screen
 
 _REDRAW_S = 0.1
 _LINE_S = 10.0
@@ -40,6 +42,11 @@ class OutputClosedError(OutputError):
     """The reader of stdout has closed it: `feedctl export | head -1`."""
 
 
+def styled(text: str, colour: str | None = None, *, bold: bool = False) -> str:
+    """A text for `say`, `heading` or `draw`, as it looks on a terminal with colours."""
+    return click.style(text, fg=colour, bold=bold) if has_colours() else text
+
+
 class ProgressLine:
     """One line on stderr that shows progress. On a terminal it stays until anything else is written."""
 
@@ -50,7 +57,7 @@ class ProgressLine:
         out.
         """
         self._what = what
-        self._every_s = redraw_s if sys.stderr.isatty() else _LINE_S
+        self._every_s = redraw_s if is_screen(sys.stderr) else _LINE_S
         self._shown_s = time.monotonic()
         self._started_s = self._shown_s
 
@@ -65,12 +72,13 @@ class ProgressLine:
         """Shows a text. share: how much is done, 0..1, if that is known."""
         with _lock:
             self._shown_s = time.monotonic()
-            if not sys.stderr.isatty():
+            if not is_screen(sys.stderr):
                 percent = "" if share is None else f" {share:4.0%}"
                 note(f"{self._what}:{percent} {text}")
                 return
-            bar = "" if share is None else f" [{'#' * round(30 * share):<30}] {share:4.0%}"
             width = shutil.get_terminal_size().columns
+            wide = min(30, width // 4)
+            bar = "" if share is None else f" [{'#' * round(wide * share):<{wide}}] {share:4.0%}"
             _draw("\r\033[K" + shown(f"{self._what}{bar} {text}")[: width - 1])
             ProgressLine._drawn = self
 
@@ -160,9 +168,7 @@ def note(text: str) -> None:
 
 
 def say(text: str, mark: str = "") -> None:
-    """Writes a line of data for people on stdout. mark: our own text with colours, before the line. Raises
-    OutputError.
-    """
+    """Writes a line of data for people on stdout. mark: our own text before the line, `styled`. Raises OutputError."""
     with written():
         click.echo(mark + shown(hints.said(text)))
 
@@ -170,12 +176,12 @@ def say(text: str, mark: str = "") -> None:
 def heading(text: str) -> None:
     """Writes a heading for people on stdout: bold on a terminal, after an empty line. Raises OutputError."""
     with written():
-        click.echo("\n" + click.style(shown(text), bold=True))
+        click.echo("\n" + styled(shown(text), bold=True))
 
 
-def is_screen() -> bool:
-    """Whether stdout is a terminal, on which `draw` can work."""
-    return sys.stdout.isatty()
+def can_draw() -> bool:
+    """Whether stdout is a terminal on which `draw` works."""
+    return is_screen(sys.stdout)
 
 
 def draw(lines: Sequence[str]) -> None:
@@ -185,7 +191,7 @@ def draw(lines: Sequence[str]) -> None:
     size = shutil.get_terminal_size()
     width = max(20, size.columns - 1)
     fitting = [part for line in lines for part in _fitted(shown(hints.said(line)), width)][: size.lines - 1]
-    drawn = [f"\033[1;31m{line}\033[0m" if line.startswith("!") else line for line in fitting]
+    drawn = [styled(line, "red", bold=True) if line.startswith("!") else line for line in fitting]
     with written():
         click.echo("\033[H" + "".join(f"{line}\033[K\n" for line in drawn) + "\033[J", nl=False)
         sys.stdout.flush()
@@ -221,15 +227,18 @@ def flush() -> None:
 
 def fill_streams() -> None:
     """Opens standard streams that are closed: the next file would get the number of such a stream, and with it what is
-    printed.
+    printed. From now on, stdout shows a character that its encoding lacks as an escape, as stderr does.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 @contextlib.contextmanager

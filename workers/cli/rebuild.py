@@ -1,6 +1,6 @@
 """rebuild: feeds from the follow store."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import click
@@ -11,12 +11,7 @@ from workers.app import rebuild as rebuilding
 from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, pass_session
-from workers.cli.verify import (
-    Total,
-    found,
-    show,
-    spelled,
-)
+from workers.cli.verify import Total, found, show, spelled
 from workers.cli.work import Stop, recorded_landed, run_until, run_worker, stopping
 from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange
@@ -55,15 +50,18 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                 lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
                 if lost and not everybody:
                     raise UnavailableError(
-                        f"{', '.join(lost)}: gone, or lost deliveries; rebuild --all --cluster NAME first"
+                        "; ".join(
+                            f"cluster {name} is gone, or lost deliveries: feedctl rebuild --all --cluster {name} first"
+                            for name in lost
+                        )
                     )
                 for name in lost:
                     _make_anew(session, ports, stop, name)
                 if not lost:
-                    _ask(ports, user, cluster)
+                    _ask(ports, user, cluster, stop)
                 else:
                     for name in set(names) - set(lost):
-                        _ask(ports, user, name)
+                        _ask(ports, user, name, stop)
                 run_worker(session, ports, writers, stop, partial(recorded_landed, ports), endpoint)
         _refuse_left(
             session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
@@ -75,7 +73,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             gone = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
             if gone:
                 raise HomeBusyError(f"{error}; {', '.join(gone)} must be created again", error.pid) from error
-            _ask(ports, user, cluster)
+            _ask(ports, user, cluster, Stop())
         note(f"requested; the worker (pid {error.pid or 'unknown'}) does it: feedctl verify says if anything is left")
 
 
@@ -93,23 +91,37 @@ def _refuse_left(session: Session, spans: Sequence[UserRange], clusters: Sequenc
         )
 
 
-def _ask(ports: Ports, user: int | None, cluster: str | None) -> None:
+def _ask(ports: Ports, user: int | None, cluster: str | None, stop: Stop) -> None:
     if user is not None:
         ports.follows.ask_refill([user], cluster, 0)
         return
+    rebuilding.ask_all(ports.follows, cluster, _asking(stop, cluster))
+
+
+def _asking(stop: Stop, cluster: str | None) -> Callable[[int], None]:
+    """Shows for how many users a refill was requested. Ends the command if it was stopped."""
     progress = ProgressLine("ask")
-    rebuilding.ask_all(ports.follows, cluster, lambda users: progress.count(users, "user"))
+
+    def asked(users: int) -> None:
+        if stop.is_set():
+            raise stop.error(_stopped(cluster))
+        progress.count(users, "user")
+
+    return asked
+
+
+def _stopped(cluster: str | None) -> str:
+    return "stopped: to finish, feedctl rebuild --all" + ("" if cluster is None else f" --cluster {cluster}")
 
 
 def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
     note(f"cluster {cluster} is gone or lost deliveries: creating it again")
-    progress = ProgressLine("ask")
     rebuilding.make_anew(
         ports,
         session.config,
         cluster,
-        lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop),
-        lambda users: progress.count(users, "user"),
+        lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop, _stopped(cluster)),
+        _asking(stop, cluster),
     )
 
 

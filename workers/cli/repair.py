@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from feedstore import durable
 from feedstore.app.wiring import monotonic_s
 from feedstore.clocks import wall_ms
 from workers.app import metering, wiring
@@ -51,6 +52,24 @@ _AT_ONCE = 100
 _AUDIT = "repairs.jsonl"
 
 
+_RATE_MIN = 0.001
+
+
+class _Rate(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+    """How many a second. For a smaller number the system could not wait long enough; `nan` is none."""
+
+    name = "rate"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            rate = float(str(value))
+        except ValueError:
+            rate = 0.0
+        if not rate >= _RATE_MIN:
+            self.fail(f"expected a number of entries, {_RATE_MIN} or more, got {str(value)!r}", param, ctx)
+        return rate
+
+
 Land = Callable[[], None]
 """Waits until all that was recorded and published before has landed. Raises TryLaterError."""
 
@@ -59,9 +78,7 @@ Land = Callable[[], None]
 @click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 @users_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option(
-    "--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="How many entries to repair a second at most."
-)
+@click.option("--rate", type=_Rate(), metavar="N", help="How many entries to repair a second at most.")
 @click.option(
     "--audit",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -247,9 +264,10 @@ def _audit_log(path: Path) -> Iterator[repairing.Note]:
         def write(some: Sequence[tuple[Finding, str]]) -> None:
             now_ms = wall_ms()
             lines = memoryview(encoder.encode_lines([repairing.audited(*each, now_ms) for each in some]))
-            while lines:
-                lines = lines[os.write(file, lines) :]
-            os.fdatasync(file)
+            with durable.named(path):
+                while lines:
+                    lines = lines[os.write(file, lines) :]
+                os.fdatasync(file)
 
         yield write
     finally:

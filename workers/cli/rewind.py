@@ -36,7 +36,7 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
     Examples:
       feedctl rewind --cluster b --by 30m
     """
-    session.refuse_unknown(cluster)
+    session.config.cluster(cluster)  # refuses an unknown one
     try:
         with session.lock(), session.ports("write") as ports:
             rewound = rewinding.rewind(ports, session.config.limits, cluster, by_ms)

@@ -148,9 +148,6 @@ class Session:
         """Why the worker that holds the home has stopped by itself; None if it works or there is none."""
         return home.worker_stopped(self.home)
 
-    def refuse_unknown(self, cluster: str) -> None:
-        self.config.cluster(cluster)
-
     def clusters(self, cluster: str | None) -> list[str]:
         """The clusters that `--cluster` means; without it all. Raises ConfigError: there is no such cluster."""
         return [each.name for each in self.config.clusters] if cluster is None else [self.config.cluster(cluster).name]

@@ -11,7 +11,7 @@ from feedstore.errors import ConfigError
 from feedstore.http import tokens
 from feedstore.http.tokens import SCOPES, Scope
 from feedstore.settings import duration_ms
-from workers.cli.output import emit_json, note, say
+from workers.cli.output import OutputError, emit_json, note, say
 from workers.cli.session import Session, json_option, pass_session
 
 
@@ -59,7 +59,12 @@ def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) ->
     path = _tokens(session)
     end = None if expires == "never" else _in(expires)
     is_first = not path.exists()
-    say(tokens.issue(path, name, scopes, end))
+    issued = tokens.issue(path, name, scopes, end)
+    try:
+        say(issued)
+    except OutputError:
+        tokens.revoke(path, name)  # it was shown to no one
+        raise
     until = "never expires" if end is None else f"expires at {end:%Y-%m-%d %H:%M:%S} UTC"
     note(f"saved its hash to {path}; the token {until}; {_loaded(is_first=is_first)}")
 

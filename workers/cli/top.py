@@ -15,7 +15,7 @@ from feedstore.errors import NotNowError
 from workers.app import wiring
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
 from workers.cli.looks import Looks
-from workers.cli.output import Heartbeat, ago, counted, draw, is_screen, say
+from workers.cli.output import Heartbeat, ago, can_draw, counted, draw, say
 from workers.cli.session import DURATION, REFUSED, Session, pass_session
 from workers.cli.status import workers
 from workers.following.ports import Ports
@@ -104,7 +104,7 @@ def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
             except NotNowError as error:
                 lines = [str(session.home), f"! not known now: {error}"]
             Heartbeat.end_any()  # from now on there is something to see
-            if is_screen():
+            if can_draw():
                 draw(lines)
             else:
                 say("\n".join([*lines, ""]))

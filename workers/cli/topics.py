@@ -1,8 +1,5 @@
 """topics: the topics of the queue, if it is Kafka."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import click
 
 from feedstore.errors import ConfigError
@@ -10,10 +7,6 @@ from workers.app import wiring
 from workers.cli.output import say
 from workers.cli.schema import refuse_differences
 from workers.cli.session import Session, pass_session
-
-if TYPE_CHECKING:
-    from workers.queue.kafka import KafkaAddress
-    from workers.queue.kafka.topics import TopicDefinition, TopicDifference
 
 
 @click.group()
@@ -36,10 +29,7 @@ def topics_apply(session: Session) -> None:
     Examples:
       feedctl topics apply
     """
-    address, definitions = _topics(session)
-    from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
-
-    _show(kafka_topics.apply(address, definitions))
+    _show(session, apply=True)
 
 
 @topics.command("check")
@@ -51,20 +41,17 @@ def topics_check(session: Session) -> None:
     Examples:
       feedctl topics check
     """
-    address, definitions = _topics(session)
-    from workers.queue.kafka import topics as kafka_topics  # noqa: PLC0415 - its library is an extra
-
-    _show(kafka_topics.differences(address, definitions))
+    _show(session, apply=False)
 
 
-def _topics(session: Session) -> "tuple[KafkaAddress, list[TopicDefinition]]":
-    """The address of the topics, and their definitions. Raises ConfigError."""
+def _show(session: Session, *, apply: bool) -> None:
+    """Shows the differences of the topics from their definitions. apply: whether to mend them. Raises ConfigError."""
     if session.config.queue_scheme != "kafka":
         raise ConfigError("the queue of this home is embedded: it has no topics to manage")
-    return wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
+    address, definitions = wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
+    from workers.queue.kafka import topics as of_kafka  # noqa: PLC0415 - its library is an extra
 
-
-def _show(differences: "Sequence[TopicDifference]") -> None:
+    differences = (of_kafka.apply if apply else of_kafka.differences)(address, definitions)
     for each in differences:
         say(str(each))
     refuse_differences(len(differences))

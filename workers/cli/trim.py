@@ -2,6 +2,7 @@
 
 import click
 
+from feedstore.widecolumn import Sweep, UnavailableError
 from workers.app import wiring
 from workers.app.home import HomeBusyError
 from workers.cli.output import emit_json, note, plural, say
@@ -22,26 +23,34 @@ def trim(session: Session, *, as_json: bool) -> None:
       feedctl trim
       feedctl table major-compact following_feed      # trims in HBase now
     """
+    away: list[UnavailableError] = []
     try:
         with session.lock(), session.ports("write") as ports:
             for name in ports.replicas:
-                swept = wiring.sweeping(ports, session.config, name)()
-                if swept is None:
-                    note(
-                        f"{name}: asked HBase to check whether a compaction is due; to trim now: "
-                        "feedctl table major-compact"
-                    )
-                elif as_json:
-                    emit_json({"cluster": name, **vars(swept)})
-                else:
-                    say(
-                        f"{name}: {plural(swept.rows, 'row')}, dropped {swept.trimmed:,} beyond the cap,"
-                        f" {swept.masked:,} masked, {plural(swept.markers, 'expired delete marker')}"
-                    )
+                try:
+                    _tell(name, wiring.sweeping(ports, session.config, name)(), as_json=as_json)
+                except UnavailableError as error:
+                    away.append(error)
     except HomeBusyError as error:
         raise HomeBusyError(
             f"{error}. A worker trims regularly by itself (feed.toml: worker.housekeeping)", error.pid
         ) from error
+    for each in away[1:]:
+        note(f"Error: {each}")
+    if away:
+        raise away[0]
+
+
+def _tell(name: str, swept: Sweep | None, *, as_json: bool) -> None:
+    if swept is None:
+        note(f"{name}: asked HBase to check whether a compaction is due; to trim now: feedctl table major-compact")
+    elif as_json:
+        emit_json({"cluster": name, **vars(swept)})
+    else:
+        say(
+            f"{name}: {plural(swept.rows, 'row')}, dropped {swept.trimmed:,} beyond the cap,"
+            f" {swept.masked:,} masked, {plural(swept.markers, 'expired delete marker')}"
+        )
 
 
 COMMANDS = (trim,)

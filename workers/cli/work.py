@@ -104,6 +104,10 @@ class Stop(Event):
         super().__init__()
         self.interrupted = False
 
+    def error(self, message: str) -> click.ClickException:
+        """The end of a command that was stopped before its own end."""
+        return StoppedError(message) if self.interrupted else TryLaterError(message)
+
 
 Ends = Callable[[Worker], until.End]
 """Makes the `End` that says when a worker may end."""
@@ -161,8 +165,14 @@ def run_worker(
             run_until(ends(worker), ports, worker, stop)
 
 
-def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
-    """Runs a worker until it may end.
+def run_until(
+    end: until.End,
+    ports: Ports,
+    worker: Worker,
+    stop: Stop,
+    stopped: str = "stopped before everything had landed; nothing is lost: continue with feedctl work",
+) -> None:
+    """Runs a worker until it may end. stopped: the message if it was stopped before that.
 
     Raises:
         TryLaterError, StoppedError: it was stopped before that.
@@ -190,8 +200,7 @@ def run_until(end: until.End, ports: Ports, worker: Worker, stop: Stop) -> None:
 
     _run(worker, ports, stop, ended)
     if not end.yes:
-        stopped = StoppedError if stop.interrupted else TryLaterError
-        raise stopped("stopped before everything had landed; nothing is lost: continue with feedctl work")
+        raise stop.error(stopped)
     if end.away:
         away = "; ".join(end.away.values())
         raise TryLaterError(f"everything else has landed; nothing is lost, what is left waits in the queue: {away}")
@@ -288,7 +297,7 @@ def write(session: Session, cluster: str, metrics_at: str | None) -> None:
     Examples:
       feedctl write --cluster a
     """
-    session.refuse_unknown(cluster)
+    session.config.cluster(cluster)  # refuses an unknown one
     _run_part(session, lambda ports: wiring.writing(ports, session.config, cluster), "write", metrics_at, [cluster])
 
 

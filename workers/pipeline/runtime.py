@@ -166,7 +166,7 @@ class Worker:
                 loop.close()
         if self._failures:
             messages, causes = zip(*self._failures, strict=True)
-            raise WorkerFailedError("; ".join(messages), causes)
+            raise WorkerFailedError("; ".join(dict.fromkeys(messages)), causes)  # two loops of a cluster say the same
 
     def _run_loop(self, loop: Loop) -> None:
         log = _log.bind(loop=loop.name)

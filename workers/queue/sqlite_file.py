@@ -12,17 +12,19 @@ APPLICATION_ID: Final = 0x66656564
 FORMAT: Final = 1
 PAGE_BYTES: Final = 8_192
 
+
+class WrongQueueError(QueueUnavailableError, MisconfiguredError):
+    """The file is not the embedded queue's, is damaged, or has another format."""
+
+
 USE: Final = Use(
     ".next",
     unavailable=QueueUnavailableError,
+    damaged=lambda message: WrongQueueError(f"{message}: move the file away, then: feedctl reindex"),
     closed=QueueError,
     writer_cache_kib=1_024,
     reader_cache_kib=256,  # a message is read once: only the upper pages of its index are needed again
 )
-
-
-class WrongQueueError(QueueUnavailableError, MisconfiguredError):
-    """The file is not the embedded queue's, or has another format."""
 
 
 def make_file(path: Path) -> SqliteFile:

@@ -1,5 +1,6 @@
 """Gathers facts about a home and its machine. It only reads. It also runs the checks that refuse to start."""
 
+import itertools
 import os
 import resource
 from collections.abc import Callable, Iterator, Mapping
@@ -103,7 +104,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
 
     located: list[Located] = []
     attempt("places", lambda: located.extend(_located(config)))
-    entries = tuple(_entries(config, [each.path for each in located]))
+    entries = tuple(itertools.islice(_entries(config.home, *(each.path for each in located)), _FILES_MAX))
     partitions: list[int] = []
     clocks_ms: list[int] = []
     found_tokens: list[IssuedToken] = []
@@ -148,16 +149,21 @@ def _located(config: Config) -> Iterator[Located]:
         yield Located("the queue", config.queue_file.resolve())
 
 
-def _entries(config: Config, places: list[Path]) -> Iterator[HomeFile]:
-    """The home's own files and directories, and those of `places`, which may be elsewhere."""
+def files_of(config: Config) -> Iterator[HomeFile]:
+    """The files and directories of a home and of its stores, which may be elsewhere. Raises ConfigError."""
+    return _entries(config.home, *(each.path for each in _located(config)))
+
+
+def _entries(*roots: Path) -> Iterator[HomeFile]:
+    """Links are left out: what they lead to need not be the home's. Of stores that is known, so their paths are
+    resolved.
+    """
     seen: set[Path] = set()
-    for root in (config.home, *places):
-        for path in (root, *_beneath(root)):
+    for root in roots:
+        for path in (root, *(each for each in _beneath(root) if not each.is_symlink())):
             if path in seen:
                 continue
             seen.add(path)
-            if len(seen) > _FILES_MAX:
-                return
             try:
                 status = path.stat()
             except OSError:

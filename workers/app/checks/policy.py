@@ -1,12 +1,13 @@
 """Judges the facts of a home: a list of checks, each a function of the facts. Nothing is read here."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import combinations
 from typing import Final, NamedTuple
 
+from feedstore.app.config import Config
 from feedstore.clocks import APART_MAX_MS
 from feedstore.errors import MissingExtraError
-from workers.app.checks.facts import HomeFacts
+from workers.app.checks.facts import HomeFacts, HomeFile
 from workers.app.wiring import other_partitions
 
 FREE_BYTES_MIN: Final = 256 << 20
@@ -95,14 +96,14 @@ def _rights(facts: HomeFacts) -> Iterator[str]:
         yield f"{some}: this user may not read and write: run as the home's owner"
     elif others:
         yield f"{_some(len(others), str(others[0].path))}: of another user: chown -R the home to one"
-    config = facts.config
-    guarded = {config.http.tokens, config.http.cursor_key}  # the http check looks at these
-    open_ones = [entry for entry in facts.entries if entry.mode & 0o077 and entry.path not in guarded]
-    if open_ones:
-        yield (
-            f"{_some(len(open_ones), str(open_ones[0].path))}: others may use it:"
-            f" chmod -R go= {config.home}, or feedctl migrate"
-        )
+    if open_ones := open_to_others(facts.config, facts.entries):
+        yield f"{_some(len(open_ones), str(open_ones[0].path))}: others may use it: feedctl migrate"
+
+
+def open_to_others(config: Config, files: Iterable[HomeFile]) -> list[HomeFile]:
+    """The files that others may use, but for those that the http check looks at."""
+    guarded = {config.http.tokens, config.http.cursor_key}
+    return [file for file in files if file.mode & 0o077 and file.path not in guarded]
 
 
 def _some(count: int, first: str) -> str:
