@@ -15,6 +15,7 @@ from feedstore.catalog.hbase.state import Building
 from feedstore.catalog.hbase.store import DEAD_AFTER_S, HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Delta
+from feedstore.catalog.rule import DEAD_LOAD_MS
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster, TableDefinition
 from tests.catalog.catalog_adapters import Clock
@@ -33,6 +34,21 @@ def test_a_builder_that_died_is_found_out_by_the_next_one():
         assert clock.now_s - before_s == pytest.approx(DEAD_AFTER_S)
     with store.building("the last"):
         assert clock.now_s - before_s == pytest.approx(DEAD_AFTER_S), "nothing to wait for"
+
+
+def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():
+    """The table of a load that counts as dead is still noted for a while."""
+    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
+    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+
+    def slow() -> Iterator[tuple[bytes, bytes]]:
+        yield b"a", b"1"
+        clock.pass_s(DEAD_LOAD_MS / 1_000 + 1)
+        store.collect(1)
+
+    with pytest.raises(CatalogUnavailableError, match="took longer than a day and was removed: load it again"):
+        store.load(10, slow())
+    assert store.generations() == []
 
 
 def test_a_table_that_is_not_enabled_yet_is_not_an_empty_one():
