@@ -47,7 +47,7 @@ from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from tests.catalog.catalog_adapters import Clock
 from tests.disks import fill
-from workers.catalog.build import refuse_smaller
+from workers.catalog.load import refuse_smaller
 
 A = b"a"
 STATES = {0: b"0", 20: b"20", 40: b"40"}
