@@ -378,7 +378,7 @@ def test_a_torn_current_is_named_and_mended_by_the_next_use(
     with closing(opened(path, clock)) as store:
         with pytest.raises(CatalogUnavailableError, match="CURRENT"):
             store.collect(1)
-        store.use(good)
+        assert swaps.use(store, good) == swaps.Swap(good, None)
         check(reader)
 
 
@@ -577,6 +577,25 @@ def test_a_file_of_the_delta_that_is_gone_is_named(path: Path, clock: Clock, nam
     with closing(RocksCatalogReader(path, clock)) as reader, pytest.raises(CatalogUnavailableError) as caught:
         reader.fetch([A])
     assert str(path / "delta") in str(caught.value)
+
+
+@pytest.mark.parametrize("put_back", [True, False], ids=["put-back", "lost"])
+def test_an_owner_writes_into_no_directory_but_the_one_that_it_opened(path: Path, clock: Clock, put_back: bool):
+    """Its updates would count as entered, and nothing would have them."""
+    copy = path.with_name("copy")
+    shutil.copytree(path, copy)
+    with closing(opened(path, clock)) as owner:
+        owner.note_known(31)
+        path.rename(path.with_name("gone"))
+        if put_back:
+            copy.rename(path)
+        for call in (an_update, a_collection, lambda store: store.note_known(40)):
+            with pytest.raises(CatalogUnavailableError, match="end this process, put the right one in its place"):
+                call(owner)
+    if put_back:
+        with closing(RocksCatalogReader(path, clock)) as reader:
+            assert reader.delta().known_ms == 30
+            check(reader)
 
 
 def test_another_owner_is_told_so(path: Path, clock: Clock):

@@ -25,7 +25,7 @@ from feedstore.errors import NotNowError
 from workers.catalog.listener import Hears, Listener, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
-from workers.catalog.updater import PostedUpdater, Updater, posted_to, updater_group
+from workers.catalog.updater import OlderDeltaError, PostedUpdater, Updater, posted_to, updater_group
 from workers.following.groups import UPDATES_TICKER
 from workers.following.messages import RangeTask, Task, encode_action
 from workers.following.ports import Ports
@@ -152,7 +152,7 @@ def _updater(ports: Ports, config: Config, name: str, cluster: str, store: Catal
             lost=f"updates of the catalog {name} in cluster {cluster} were lost: {then}",
         )
 
-    return Begun(group, updater.begin, stage, monotonic_s, PositionLostError, ports.meter)
+    return Begun(group, updater.begin, stage, monotonic_s, (PositionLostError, OlderDeltaError), ports.meter)
 
 
 def collector(name: str, store: CatalogStore, keep: int, clock: Callable[[], float]) -> Loop:
