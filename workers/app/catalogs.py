@@ -194,6 +194,7 @@ class Builder:
         self._failed = False
         self._refused: str | None = None
         """The generation that a build has loaded and not used."""
+        self._is_away = False
         self._rest = rest
         self._random = random
         self._late_ms = self._lateness_ms()
@@ -225,24 +226,27 @@ class Builder:
     def _is_due(self) -> bool:
         try:
             delta = self._store.delta()
-            if not delta.known_ms:
-                return False  # the delta has not begun: a generation of now would lack its first updates
             generations = self._store.generations()
         except NotNowError as error:
-            _log.warning("catalog.unavailable", loop=self.name, error=str(error))
+            if not self._is_away:  # the log would get a line a second
+                _log.warning("catalog.unavailable", loop=self.name, error=str(error))
+            self._is_away = True
             return False
+        self._is_away = False
+        if not delta.known_ms:
+            return False  # the delta has not begun: a generation of now would lack its first updates
         current = next((each for each in generations if each.current), None)
-        if current is None or current.as_of_ms < delta.floor_ms:
+        if current is None:
             return True
         latest = generations[-1]
         if self._failed:
             # Read after a build that made no generation current: it had no turn, or the follow store was away.
             self._failed, self._refused = False, None if latest.current else latest.id
         # If a generation is later than the current one and was used, it was rolled back. What was wrong with it may
-        # still be wrong, so the next build waits until it is due.
+        # still be wrong, so the next build waits until it is due, even if the current one lacks updates.
         if latest.id == self._refused:
             latest = current
-        return latest.as_of_ms < delta.known_ms - self._build_ms - self._late_ms
+        return latest.as_of_ms < max(delta.floor_ms, delta.known_ms - self._build_ms - self._late_ms)
 
     def _lateness_ms(self) -> int:
         return int(SPREAD * self._build_ms * self._random())
