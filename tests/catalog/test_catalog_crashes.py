@@ -382,6 +382,21 @@ def test_a_torn_current_is_named_and_mended_by_the_next_use(
         check(reader)
 
 
+def test_a_rollback_is_noticed_though_the_number_of_rollbacks_was_lost(
+    path: Path, clock: Clock, reader: RocksCatalogReader
+):
+    with closing(opened(path, clock)) as store:
+        before = reader.rollbacks()
+        (path / "CURRENT").write_text("{")
+        swaps.use(store, store.load(14, []).id)
+        clock.pass_s(2)
+        noticed = reader.rollbacks()
+        assert noticed not in {0, before}
+        swaps.use(store, store.load(13, []).id)
+        clock.pass_s(2)
+        assert reader.rollbacks() == noticed + 1
+
+
 def test_a_current_that_is_gone_is_named(path: Path, clock: Clock, reader: RocksCatalogReader):
     check(reader)
     (path / "CURRENT").unlink()
@@ -558,12 +573,39 @@ def test_loading_the_same_records_again_mends_a_damaged_generation(
         assert reader.fetch([A]).records == {A: b"20"}
 
 
+def test_two_loads_of_the_same_records_may_end_at_the_same_moment(path: Path, clock: Clock):
+    with closing(opened(path, clock)) as store, closing(opened(path, clock)) as other:
+        others = []
+
+        def step(what: str) -> None:
+            if what == "before rename" and not others:
+                others.append("begun")
+                others.append(other.load(20, [(A, b"20")]).id)
+
+        with stepping(step):
+            made_now = store.load(20, [(A, b"20")])
+        assert others == ["begun", made_now.id]
+        assert store.look(made_now.id, [A]) == {A: b"20"}
+        assert not [*path.glob("*.new")]
+
+
 def test_loading_the_same_records_again_leaves_a_sound_generation_as_it_is(path: Path, clock: Clock):
     with closing(opened(path, clock)) as store:
         name = store.load(20, [(A, b"20")]).id
         before = (path / f"gen-{name}").stat().st_ino
         store.load(20, [(A, b"20")])
         assert (path / f"gen-{name}").stat().st_ino == before
+
+
+def test_a_use_that_died_leaves_nothing_that_a_collection_cannot_remove(path: Path, clock: Clock):
+    with closing(opened(path, clock)) as store:
+        (path / "CURRENT.new").write_text("{")
+        clock.pass_s(2 * 86_400)
+        for _ in range(2):
+            store.collect(1)
+            assert not [*path.glob("*.gone")]
+        store.use(store.trail()[-1])
+        assert not [*path.glob("*.new")]
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.sst"])

@@ -111,6 +111,18 @@ def test_a_batch_that_the_delta_lacks_updates_for_is_refused():
         loaded(store, 19)
 
 
+def test_a_forced_batch_mends_a_catalog_of_which_it_is_not_known_what_is_in_use(tmp_path: Path):
+    place = in_files(tmp_path, Clock())
+    with closing(place.store()) as store:
+        loaded(store, 10, (A, b"1"))
+        [pointer] = tmp_path.glob("*/*/CURRENT")
+        pointer.write_text("{")
+        with pytest.raises(CatalogUnavailableError, match="CURRENT is damaged"):
+            loaded(store, 11, (A, b"2"))
+        assert [loaded(store, 11, (A, b"2"), force=True)] == current(store)
+        assert store.fetch([A]).records == {A: b"2"}
+
+
 def description_is_cut(generation: Path) -> None:
     (generation / "generation.json").write_text("{")
 
