@@ -184,6 +184,24 @@ def test_a_build_that_had_no_turn_undoes_no_rollback(bench: Bench):
     assert bench.begins()
 
 
+def test_a_build_that_cannot_be_started_is_a_build_that_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """The machine has no process left for a moment: the worker goes its way."""
+
+    def full(*_: object, **__: object) -> Any:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    bench.known(0)
+    with capture_logs() as logs, monkeypatch.context() as patch:
+        patch.setattr(catalogs.subprocess, "Popen", full)
+        assert not bench.begins()
+    assert [(each["event"], each["error"]) for each in logs] == [
+        ("catalog.not_built", "Resource temporarily unavailable")
+    ]
+    assert not bench.begins(), "it is left alone"
+    bench.now_s += 10
+    assert bench.begins()
+
+
 def test_a_cluster_that_is_away_is_logged_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     def away() -> Delta:
         raise CatalogUnavailableError("away")

@@ -208,12 +208,14 @@ class Builder:
             self._late_ms = self._lateness_ms()
             self._failed = bool(code)
             if code:
-                wait_s = self._rest.failed(least_s=_AGAIN_S)
-                _log.warning("catalog.not_built", loop=self.name, code=code, wait_s=round(wait_s, 3))
+                self._not_built(code=code)
             else:
                 self._rest.ended()
         elif not self._rest.goes_on() and self._is_due():
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
+            try:
+                self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
+            except OSError as error:  # the machine has no process or memory left
+                self._not_built(error=str(error))
         return False
 
     def close(self) -> None:
@@ -222,6 +224,10 @@ class Builder:
         if process is not None:
             process.kill()  # it may have inherited that signals to end are ignored
             process.wait()
+
+    def _not_built(self, **why: object) -> None:
+        wait_s = self._rest.failed(least_s=_AGAIN_S)
+        _log.warning("catalog.not_built", loop=self.name, **why, wait_s=round(wait_s, 3))
 
     def _is_due(self) -> bool:
         try:
