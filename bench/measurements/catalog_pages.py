@@ -25,7 +25,7 @@ from feedstore.app import catalogs, wiring
 from feedstore.app.config import Config
 from feedstore.app.services import open_services
 from feedstore.catalog.pins import update_of
-from feedstore.catalog.port import CatalogStore, Generation
+from feedstore.catalog.port import CatalogStore
 from feedstore.catalog.service import CatalogService
 from feedstore.catalog.settings import PINS, CatalogSettings
 from feedstore.clocks import wall_ms
@@ -206,9 +206,10 @@ def built(stores: Sequence[CatalogStore], follows: FollowStore) -> int:
     """Makes a generation in each cluster and uses it; how many records one has. Its as_of is another one each time."""
     time.sleep(0.002)
     by_cluster = {str(number): store for number, store in enumerate(stores)}
-    made = build(by_cluster, follows, HOUR_MS, random.Random(1), lambda _: None).values()
-    assert all(isinstance(each, Generation) and each.current for each in made), made
-    return min(each.records for each in made if isinstance(each, Generation))
+    made, failed = build(by_cluster, follows, HOUR_MS, random.Random(1), lambda _: None)
+    assert not failed, failed
+    assert all(each.current for each in made.values()), made
+    return min(each.records for each in made.values())
 
 
 # Keys that are missing

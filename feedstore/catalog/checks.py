@@ -66,7 +66,9 @@ def check_floor(floor_ms: int, as_of_ms: int) -> None:
     begins.
     """
     if not rule.is_complete(floor_ms, as_of_ms):
-        raise CatalogRefusedError(f"as of {as_of_ms}: updates up to {floor_ms} may be missing; build again")
+        raise CatalogRefusedError(
+            f"as of {as_of_ms}: updates up to {floor_ms} may be missing; build again, or load a batch read later"
+        )
 
 
 class Checked:

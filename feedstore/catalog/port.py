@@ -131,8 +131,8 @@ class Collected(NamedTuple):
     entries: int
 
 
-class CatalogReader(Protocol):
-    """The reads of a web process. Thread-safe."""
+class CatalogFetcher(Protocol):
+    """Fetches records, of one cluster or of the one that answers. Thread-safe."""
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         """The records of up to MAX_KEYS keys, all from one generation: the one that is current when the call begins.
@@ -146,6 +146,10 @@ class CatalogReader(Protocol):
             CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
         """
         ...
+
+
+class CatalogReader(CatalogFetcher, Protocol):
+    """The reads of a web process. Thread-safe."""
 
     def generations(self) -> list[Generation]:
         """The generations that are kept, oldest first, without those that are damaged and not in use. Raises

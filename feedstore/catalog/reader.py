@@ -23,7 +23,7 @@ from feedstore.catalog.heard import Heard
 from feedstore.catalog.port import (
     MAX_KEY_BYTES,
     MAX_KEYS,
-    CatalogReader,
+    CatalogFetcher,
     CatalogRefusedError,
     CatalogUnavailableError,
     Fetched,
@@ -87,7 +87,7 @@ class Catalog(Generic[T]):
 
     def __init__(
         self,
-        reader: CatalogReader,
+        reader: CatalogFetcher,
         reads: Reads,
         cache: Cache[T],
         within_s: float,

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
 
-from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Delta, Fetched, Generation
+from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Fetched
 from feedstore.replicas.attempts import InPlace, Reads
 from feedstore.replicas.contest import Contest
 from feedstore.replicas.health import ReadCounters, ReplicaStatus
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -22,7 +19,7 @@ class CatalogSource:
 
 
 class CatalogReplicas:
-    """A CatalogReader. Thread-safe.
+    """A CatalogFetcher. Thread-safe.
 
     sources: in the order of preference. One of them answers a whole batch, so a batch is of one generation of one
     cluster. within_s: how long a call without a deadline may take. clock: of deadlines, in s.
@@ -37,20 +34,19 @@ class CatalogReplicas:
         self._contest = Contest(reads, within_s, clock, CatalogUnavailableError, CatalogUnavailableError)
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
-        name, fetched = self._first(lambda reader, until_s: reader.fetch(keys, until_s), deadline_s)
+        failed = None
+        quiet = self._contest.health.quiet
+        if quiet in self._in_place:
+            # Unlike for a page, nothing about this read is noted.
+            try:
+                return self._in_place[quiet].fetch(keys, deadline_s)._replace(cluster=quiet)
+            except CatalogUnavailableError as error:
+                self._contest.health.failed(quiet)
+                failed = (quiet, str(error))
+        name, fetched = self._contest.first(
+            lambda name, until_s: self._readers[name].fetch(keys, until_s), deadline_s, failed
+        )
         return fetched._replace(cluster=name)
-
-    def generations(self) -> list[Generation]:
-        """The generations of the cluster that is asked first, or of the one that answers in its place."""
-        return self._first(lambda reader, _: reader.generations(), None)[1]
-
-    def delta(self) -> Delta:
-        """The state of the delta in the cluster that is asked first, or in the one that answers in its place."""
-        return self._first(lambda reader, _: reader.delta(), None)[1]
-
-    def rollbacks(self) -> int:
-        """How many rollbacks there were in the cluster that is asked first, or in the one that answers in its place."""
-        return self._first(lambda reader, _: reader.rollbacks(), None)[1]
 
     def set_known(self, name: str, known_ms: int | None) -> None:
         """Notes up to when a cluster's updates are complete: a cluster that is far behind another one is asked after
@@ -70,16 +66,3 @@ class CatalogReplicas:
         self._contest.close()
         for reader in self._readers.values():
             reader.close()
-
-    def _first(self, ask: Callable[[CatalogReader, float | None], T], deadline_s: float | None) -> tuple[str, T]:
-        """The name of the cluster that answered, and what it said."""
-        failed = None
-        quiet = self._contest.health.quiet
-        if quiet in self._in_place:
-            # Unlike for a page, nothing about this read is noted.
-            try:
-                return quiet, ask(self._in_place[quiet], deadline_s)
-            except CatalogUnavailableError as error:
-                self._contest.health.failed(quiet)
-                failed = (quiet, str(error))
-        return self._contest.first(lambda name, until_s: ask(self._readers[name], until_s), deadline_s, failed)

@@ -79,8 +79,8 @@ def extended(trail: Sequence[str], name: str) -> list[str]:
 
 
 def is_later(one: str, other: str) -> bool:
-    """Whether one generation comes after another: by as_of, then by hash."""
-    return _place(one) > _place(other)
+    """Whether one generation comes after another."""
+    return place(one) > place(other)
 
 
 def rolls_back(before: str | None, after: str) -> bool:
@@ -111,8 +111,9 @@ def as_of_ms(generation_id: str) -> int:
 
 def in_order(ids: Iterable[str]) -> list[str]:
     """The ids sorted, oldest first."""
-    return sorted(ids, key=_place)
+    return sorted(ids, key=place)
 
 
-def _place(generation_id: str) -> tuple[int, str]:
+def place(generation_id: str) -> tuple[int, str]:
+    """The place of a generation in the order of all, oldest first: by as_of, then by hash."""
     return as_of_ms(generation_id), generation_id

@@ -3,7 +3,7 @@
 from typing import Literal, NamedTuple
 
 from feedstore.catalog import rule
-from feedstore.catalog.port import CatalogRefusedError, CatalogStore, NoGenerationError
+from feedstore.catalog.port import CatalogRefusedError, CatalogStore, CatalogUnavailableError, NoGenerationError
 
 Reason = Literal["generation_unknown", "generation_not_current", "no_generation_before"]
 
@@ -27,7 +27,10 @@ class Swap(NamedTuple):
 
 def use(store: CatalogStore, generation: str) -> Swap:
     """Makes a generation current. Raises SwapRefusedError, CatalogUnavailableError."""
-    current = next(reversed(store.trail()), None)
+    try:
+        current = next(reversed(store.trail()), None)
+    except CatalogUnavailableError:
+        current = None  # what names it may be damaged, and is mended if a generation is used again
     if generation != current:
         try:
             store.use(generation)

@@ -2,14 +2,14 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import Any, cast
 
 import pytest
 
 from feedstore.catalog.pins import key_of, live_pin
-from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogUnavailableError, Generation
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Generation
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows.port import FollowStoreUnavailableError, PinState, Request
 from feedstore.follows.store import FollowStore
@@ -17,8 +17,9 @@ from tests.catalog.memory_catalog import MemoryCatalog
 from tests.follows.memory_follows import open_in_memory
 from workers.catalog import build as building
 from workers.catalog import side_by_side
-from workers.catalog.build import PinSample, SuspiciousGenerationError, build
+from workers.catalog.build import PinSample, build
 from workers.catalog.check import PinComparison, PinDifference
+from workers.catalog.load import SuspiciousGenerationError
 
 START = 1_700_000_000_000
 DAY = 86_400_000
@@ -63,10 +64,10 @@ def built(store: MemoryCatalog, follows: FollowStore, clock: Clock, *, force: bo
 
 def build_now(store: MemoryCatalog, follows: FollowStore, *, force: bool = False) -> Generation:
     """Builds in one cluster. Raises the error of the build, if there is one."""
-    outcome = build({"a": store}, follows, DAY, random.Random(1), lambda records: None, force=force)["a"]
-    if isinstance(outcome, CatalogError):
-        raise outcome
-    return outcome
+    done, failed = build({"a": store}, follows, DAY, random.Random(1), lambda records: None, force=force)
+    for error in failed.values():
+        raise error
+    return done["a"]
 
 
 def live(store: MemoryCatalog, *pins: int) -> dict[int, Pin | None]:
@@ -223,8 +224,8 @@ def test_several_clusters_are_built_by_one_walk(follows: FollowStore, clock: Clo
     walks = [Counting(follows) for _ in range(2)]
     alone, *both = [MemoryCatalog() for _ in range(3)]
     for walk, stores in zip(walks, ({"a": alone}, dict(zip("ab", both, strict=True))), strict=True):
-        made = build(stores, cast("FollowStore", walk), DAY, random.Random(1), lambda records: None)
-        assert [isinstance(each, Generation) and each.current for each in made.values()] == [True] * len(stores)
+        made = build(stores, cast("FollowStore", walk), DAY, random.Random(1), lambda records: None).done
+        assert [each.current for each in made.values()] == [True] * len(stores)
     assert walks[0].pages == walks[1].pages
     assert len({store.generations()[0].id for store in (alone, *both)}) == 1
 
@@ -234,8 +235,9 @@ def test_a_cluster_that_fails_keeps_no_other_from_its_build(follows: FollowStore
     save(follows, *range(1, 3_001))
     settle(follows, clock)
     away, well = Away(after), MemoryCatalog()
-    made = build({"a": away, "b": well}, follows, DAY, random.Random(1), lambda records: None)
-    assert isinstance(made["a"], CatalogUnavailableError)
+    failed = build({"a": away, "b": well}, follows, DAY, random.Random(1), lambda records: None).failed
+    assert [*failed] == ["a"]
+    assert isinstance(failed["a"], CatalogUnavailableError)
     assert not away.generations()
     assert [each.records for each in well.generations() if each.current] == [3_000]
 
@@ -245,9 +247,35 @@ def test_if_all_fail_the_walk_ends(follows: FollowStore, clock: Clock, monkeypat
     save(follows, *range(1, 10_001))
     settle(follows, clock)
     walk = Counting(follows)
-    made = build({"a": Away(0)}, cast("FollowStore", walk), DAY, random.Random(1), lambda records: None)
-    assert isinstance(made["a"], CatalogUnavailableError)
+    failed = build({"a": Away(0)}, cast("FollowStore", walk), DAY, random.Random(1), lambda records: None).failed
+    assert isinstance(failed["a"], CatalogUnavailableError)
     assert walk.pages <= 2 * follows.shards(), "of each shard, one page and the next"
+
+
+class NotAtChecks(Counting):
+    """Its pins can be walked, and are looked up only once."""
+
+    def __init__(self, follows: FollowStore) -> None:
+        super().__init__(follows)
+        self.looks = 0
+
+    def pins(self, pins: Sequence[int]) -> dict[int, PinState]:
+        self.looks += 1
+        if self.looks > 1:
+            raise FollowStoreUnavailableError("the database is away")
+        return self._follows.pins(pins)
+
+
+def test_a_follow_store_that_fails_at_a_check_keeps_no_other_cluster_from_its_build(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 11))
+    settle(follows, clock)
+    stores = {name: MemoryCatalog() for name in "ab"}
+    walk = cast("FollowStore", NotAtChecks(follows))
+    done, failed = build(stores, walk, DAY, random.Random(1), lambda records: None)
+    assert ([*done], [*failed]) == (["a"], ["b"])
+    assert isinstance(failed["b"], CatalogUnavailableError)
+    assert "cannot be compared with the follow store: the database is away" in str(failed["b"])
+    assert [[each.current for each in store.generations()] for store in stores.values()] == [[True], [False]]
 
 
 def test_if_the_follow_store_fails_nothing_is_loaded(follows: FollowStore, clock: Clock):

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from feedstore.app import config as configuration
-from feedstore.catalog.port import CatalogUnavailableError, Collected
+from feedstore.catalog.port import CatalogUnavailableError, Collected, Delta
 from tests.catalog.memory_catalog import MemoryCatalog
 from workers.app import catalogs
 from workers.app.catalogs import COLLECT_EVERY_S, Builder
@@ -117,6 +118,33 @@ def test_a_rollback_is_not_undone_by_the_next_build_before_its_time(bench: Bench
     assert bench.begins()
 
 
+def test_a_rollback_to_a_generation_that_lacks_updates_stays_as_well(bench: Bench):
+    """As after a gap: the generation from before it is never complete, and yet an operator prefers it."""
+    bench.known(0)
+    good = bench.build(0)
+    bench.store.note_gap(BEGAN_MS + HOUR_MS)
+    bench.known(1)
+    bench.build(1)
+    bench.store.use(good)
+    assert not bench.begins()
+    bench.known(7.1)
+    assert bench.begins()
+
+
+def test_a_build_that_was_refused_after_a_gap_is_tried_again(bench: Bench):
+    bench.known(0)
+    good = bench.build(0)
+    bench.store.note_gap(BEGAN_MS + HOUR_MS)
+    bench.known(1)
+    assert bench.begins()
+    bench.build(1)
+    bench.store.use(good)
+    bench.begun[-1].code = 1
+    assert not bench.begins(), "it has failed"
+    bench.now_s += 10
+    assert bench.begins()
+
+
 def test_a_build_that_was_refused_is_tried_again(bench: Bench):
     bench.known(0)
     good = bench.build(0)
@@ -154,6 +182,36 @@ def test_a_build_that_had_no_turn_undoes_no_rollback(bench: Bench):
     assert not bench.begins()
     bench.known(13.2)
     assert bench.begins()
+
+
+def test_a_build_that_cannot_be_started_is_a_build_that_failed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """The machine has no process left for a moment: the worker goes its way."""
+
+    def full(*_: object, **__: object) -> Any:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    bench.known(0)
+    with capture_logs() as logs, monkeypatch.context() as patch:
+        patch.setattr(catalogs.subprocess, "Popen", full)
+        assert not bench.begins()
+    assert [(each["event"], each["error"]) for each in logs] == [
+        ("catalog.not_built", "Resource temporarily unavailable")
+    ]
+    assert not bench.begins(), "it is left alone"
+    bench.now_s += 10
+    assert bench.begins()
+
+
+def test_a_cluster_that_is_away_is_logged_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    def away() -> Delta:
+        raise CatalogUnavailableError("away")
+
+    for _ in range(2):
+        with capture_logs() as logs, monkeypatch.context() as patch:
+            patch.setattr(bench.store, "delta", away)
+            assert not any(bench.begins() for _ in range(3))
+        assert [each["event"] for each in logs] == ["catalog.unavailable"]
+        assert not bench.begins(), "it answers, and there is nothing to build yet"
 
 
 @pytest.mark.processes

@@ -47,7 +47,7 @@ from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from tests.catalog.catalog_adapters import Clock
 from tests.disks import fill
-from workers.catalog.build import refuse_smaller
+from workers.catalog.load import refuse_smaller
 
 A = b"a"
 STATES = {0: b"0", 20: b"20", 40: b"40"}
@@ -378,8 +378,23 @@ def test_a_torn_current_is_named_and_mended_by_the_next_use(
     with closing(opened(path, clock)) as store:
         with pytest.raises(CatalogUnavailableError, match="CURRENT"):
             store.collect(1)
-        store.use(good)
+        assert swaps.use(store, good) == swaps.Swap(good, None)
         check(reader)
+
+
+def test_a_rollback_is_noticed_though_the_number_of_rollbacks_was_lost(
+    path: Path, clock: Clock, reader: RocksCatalogReader
+):
+    with closing(opened(path, clock)) as store:
+        before = reader.rollbacks()
+        (path / "CURRENT").write_text("{")
+        swaps.use(store, store.load(14, []).id)
+        clock.pass_s(2)
+        noticed = reader.rollbacks()
+        assert noticed not in {0, before}
+        swaps.use(store, store.load(13, []).id)
+        clock.pass_s(2)
+        assert reader.rollbacks() == noticed + 1
 
 
 def test_a_current_that_is_gone_is_named(path: Path, clock: Clock, reader: RocksCatalogReader):
@@ -558,12 +573,39 @@ def test_loading_the_same_records_again_mends_a_damaged_generation(
         assert reader.fetch([A]).records == {A: b"20"}
 
 
+def test_two_loads_of_the_same_records_may_end_at_the_same_moment(path: Path, clock: Clock):
+    with closing(opened(path, clock)) as store, closing(opened(path, clock)) as other:
+        others = []
+
+        def step(what: str) -> None:
+            if what == "before rename" and not others:
+                others.append("begun")
+                others.append(other.load(20, [(A, b"20")]).id)
+
+        with stepping(step):
+            made_now = store.load(20, [(A, b"20")])
+        assert others == ["begun", made_now.id]
+        assert store.look(made_now.id, [A]) == {A: b"20"}
+        assert not [*path.glob("*.new")]
+
+
 def test_loading_the_same_records_again_leaves_a_sound_generation_as_it_is(path: Path, clock: Clock):
     with closing(opened(path, clock)) as store:
         name = store.load(20, [(A, b"20")]).id
         before = (path / f"gen-{name}").stat().st_ino
         store.load(20, [(A, b"20")])
         assert (path / f"gen-{name}").stat().st_ino == before
+
+
+def test_a_use_that_died_leaves_nothing_that_a_collection_cannot_remove(path: Path, clock: Clock):
+    with closing(opened(path, clock)) as store:
+        (path / "CURRENT.new").write_text("{")
+        clock.pass_s(2 * 86_400)
+        for _ in range(2):
+            store.collect(1)
+            assert not [*path.glob("*.gone")]
+        store.use(store.trail()[-1])
+        assert not [*path.glob("*.new")]
 
 
 @pytest.mark.parametrize("name", ["CURRENT", "MANIFEST-*", "*.sst"])
@@ -577,6 +619,25 @@ def test_a_file_of_the_delta_that_is_gone_is_named(path: Path, clock: Clock, nam
     with closing(RocksCatalogReader(path, clock)) as reader, pytest.raises(CatalogUnavailableError) as caught:
         reader.fetch([A])
     assert str(path / "delta") in str(caught.value)
+
+
+@pytest.mark.parametrize("put_back", [True, False], ids=["put-back", "lost"])
+def test_an_owner_writes_into_no_directory_but_the_one_that_it_opened(path: Path, clock: Clock, put_back: bool):
+    """Its updates would count as entered, and nothing would have them."""
+    copy = path.with_name("copy")
+    shutil.copytree(path, copy)
+    with closing(opened(path, clock)) as owner:
+        owner.note_known(31)
+        path.rename(path.with_name("gone"))
+        if put_back:
+            copy.rename(path)
+        for call in (an_update, a_collection, lambda store: store.note_known(40)):
+            with pytest.raises(CatalogUnavailableError, match="end this process, put the right one in its place"):
+                call(owner)
+    if put_back:
+        with closing(RocksCatalogReader(path, clock)) as reader:
+            assert reader.delta().known_ms == 30
+            check(reader)
 
 
 def test_another_owner_is_told_so(path: Path, clock: Clock):

@@ -137,13 +137,6 @@ def test_a_cluster_that_cannot_be_looked_at_keeps_what_it_said(pair: Pair):
     assert heard == {"b": START_MS}
 
 
-def test_generations_and_delta_are_those_of_a_cluster_that_answers(pair: Pair):
-    pair.a.generation, pair.b.generation = "1-a", "1-b"
-    assert pair.replicas.generations()[0].id == "1-a"
-    pair.a.fails = 1
-    assert pair.replicas.delta().known_ms == START_MS
-
-
 def test_closing_closes_the_readers(pair: Pair):
     pair.replicas.close()
     assert (pair.a.closed, pair.b.closed) == (True, True)

@@ -11,10 +11,11 @@ import pytest
 from feedstore.catalog.hbase import state as states
 from feedstore.catalog.hbase import tables
 from feedstore.catalog.hbase.reader import HBaseCatalogReader
-from feedstore.catalog.hbase.state import Building
+from feedstore.catalog.hbase.state import GONE_MS, Building
 from feedstore.catalog.hbase.store import DEAD_AFTER_S, HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage
-from feedstore.catalog.port import CatalogUnavailableError, Delta
+from feedstore.catalog.port import CatalogUnavailableError, Delta, Update
+from feedstore.catalog.rule import DEAD_LOAD_MS
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster, TableDefinition
 from tests.catalog.catalog_adapters import Clock
@@ -33,6 +34,47 @@ def test_a_builder_that_died_is_found_out_by_the_next_one():
         assert clock.now_s - before_s == pytest.approx(DEAD_AFTER_S)
     with store.building("the last"):
         assert clock.now_s - before_s == pytest.approx(DEAD_AFTER_S), "nothing to wait for"
+
+
+def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():
+    """The table of a load that counts as dead is still noted for a while."""
+    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
+    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+
+    def slow() -> Iterator[tuple[bytes, bytes]]:
+        yield b"a", b"1"
+        clock.pass_s(DEAD_LOAD_MS / 1_000 + 1)
+        store.collect(1)
+
+    with pytest.raises(CatalogUnavailableError, match="took longer than a day and was removed: load it again"):
+        store.load(10, slow())
+    assert store.generations() == []
+
+
+def test_a_table_that_cannot_be_removed_holds_up_no_other_and_no_update():
+    model, clock = ModelCluster(), Clock()
+    cluster = cast("HBaseCluster", model)
+    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    stuck, other, _ = (store.load(as_of_ms, []) for as_of_ms in (10, 20, 30))
+    tables_of = {each.id: each.table for each in CatalogStorage(cluster, "pins", clock).row.look().state.generations}
+    store.collect(1)
+    clock.pass_s(GONE_MS / 1_000)
+    store.load(40, [])
+    store.update([Update(b"a", 35, b"x")])
+    drop = model.administration.drop
+
+    def drops(table: str) -> None:
+        if table == tables_of[stuck.id]:
+            raise UnavailableError("its region is in transition")
+        drop(table)
+
+    with mock.patch.object(model.administration, "drop", drops), pytest.raises(CatalogUnavailableError, match="region"):
+        store.collect(1)
+    assert model.administration.exists(tables_of[stuck.id])
+    assert not model.administration.exists(tables_of[other.id])
+    assert model.records(CATALOGS).timestamps(b"", b"\xff", 10) == [], "the update is in the generation that is kept"
+    store.collect(1)
+    assert not model.administration.exists(tables_of[stuck.id])
 
 
 def test_a_table_that_is_not_enabled_yet_is_not_an_empty_one():

@@ -3,29 +3,32 @@
 import threading
 from collections.abc import Iterable, Iterator
 
+import pytest
+
 from feedstore.catalog.port import Generation
 from tests.catalog.memory_catalog import MemoryCatalog
 from workers.catalog import side_by_side
 from workers.catalog.side_by_side import AHEAD_MAX, AT_ONCE, Entry
 
-READ_AHEAD = AHEAD_MAX * AT_ONCE
-ENTRIES = 2 * READ_AHEAD
+ENTRIES = 2 * AHEAD_MAX * AT_ONCE
+ENTRY_BYTES = 10
 WITHIN_S = 60.0
 
 
 class Walk:
-    """Counts the entries that were read of it. is_ahead: as many were read as may wait."""
+    """Counts the entries that were read of it. most: as many as may wait. is_ahead: so many were read."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self.read = 0
         self.is_ahead = threading.Event()
 
     def __iter__(self) -> Iterator[Entry]:
         for number in range(ENTRIES):
             self.read += 1
-            if self.read == READ_AHEAD:
+            if self.read == self._most:
                 self.is_ahead.set()
-            yield number.to_bytes(4, "big"), b"record"
+            yield number.to_bytes(ENTRY_BYTES, "big"), b""
 
 
 class MakesItsTable(MemoryCatalog):
@@ -43,13 +46,17 @@ class MakesItsTable(MemoryCatalog):
         return super().load(as_of_ms, records)
 
 
-def test_the_walk_reads_while_a_table_is_made_and_no_further_than_its_bound() -> None:
-    walk = Walk()
+@pytest.mark.parametrize(
+    ("groups", "ahead_bytes"), [(AHEAD_MAX, 1 << 30), (4, 4 * AT_ONCE * ENTRY_BYTES)], ids=["entries", "bytes"]
+)
+def test_the_walk_reads_while_a_table_is_made_and_no_further_than_its_bound(
+    groups: int, ahead_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(side_by_side, "AHEAD_BYTES", ahead_bytes)
+    most = groups * AT_ONCE
+    walk = Walk(most)
     slow, quick = MakesItsTable(walk), MemoryCatalog()
-    made = side_by_side.load({"slow": slow, "quick": quick}, 1, walk)
+    made = side_by_side.load({"slow": slow, "quick": quick}, 1, walk).done
     assert slow.was_ahead
-    assert READ_AHEAD <= slow.read_before <= READ_AHEAD + AT_ONCE, "one more block may be in hand"
-    assert {name: each.records for name, each in made.items() if isinstance(each, Generation)} == {
-        "slow": ENTRIES,
-        "quick": ENTRIES,
-    }
+    assert most <= slow.read_before <= most + AT_ONCE, "one more block may be in hand"
+    assert {name: each.records for name, each in made.items()} == {"slow": ENTRIES, "quick": ENTRIES}

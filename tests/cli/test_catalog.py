@@ -73,6 +73,15 @@ def test_a_verify_that_has_compared_nothing_fails(home: Cli) -> None:
     assert "b: nothing was compared: all pins changed after the last update of the catalog" in told
 
 
+def test_a_verify_compares_the_clusters_that_answer(home: Cli) -> None:
+    home.work()
+    home("catalog", "build", "pins")
+    (home.home / "data" / "a.catalog" / "pins" / "CURRENT").write_text("{")
+    told = home("catalog", "verify", "pins", code=3).stderr
+    assert "b: 5 pins compared, no difference" in told
+    assert "CURRENT is damaged" in told
+
+
 def test_a_verify_says_that_there_are_no_pins(cli: Cli) -> None:
     with (cli.home / "feed.toml").open("a") as file:
         file.write("[catalogs.pins]\n")
@@ -103,6 +112,52 @@ def test_a_batch_that_is_older_than_the_one_in_use_needs_force(home: Cli, tmp_pa
     assert "late" in home("catalog", "get", "ads", "a").stdout
     home("catalog", "load", "ads", file, "--as-of", BEFORE, "--force")
     assert "early" in home("catalog", "get", "ads", "a").stdout
+
+
+def load_ads(home: Cli, record: object, as_of_ms: int, *words: object, code: int = 0) -> str:
+    file = home.home / "ads.jsonl"
+    file.write_text(json.dumps({"key": "a", "record": record}) + "\n")
+    return home("catalog", "load", "ads", file, "--as-of", as_of_ms, *words, code=code).stderr
+
+
+def damage(home: Cli, cluster: str) -> None:
+    """The catalog `ads` of a cluster does not answer any more."""
+    (home.home / "data" / f"{cluster}.catalog" / "ads" / "CURRENT").write_text("{")
+
+
+def ads(home: Cli) -> dict[str, object]:
+    """The record that each cluster says; None: it does not answer."""
+    lines = map(json.loads, home("catalog", "get", "ads", "a", "--json", code=None).stdout.splitlines())
+    return {each["cluster"]: json.loads(each["record"]) if "record" in each else None for each in lines}
+
+
+def test_a_cluster_that_is_away_keeps_no_other_from_a_load_and_a_rollback(home: Cli) -> None:
+    for number in range(3):
+        load_ads(home, number, BEFORE + number)
+    first = generations(home, "ads")[0]["id"]
+    damage(home, "a")
+    told = load_ads(home, 3, BEFORE + 3, code=3)
+    assert "a: not loaded: " in told
+    assert "CURRENT is damaged" in told
+    assert ads(home) == {"a": None, "b": 3}
+    told = home("catalog", "rollback", "ads", code=3).stderr
+    assert "a: not rolled back: " in told
+    assert "repeat it with --cluster a" in told, "in b it would go back once more"
+    assert ads(home) == {"a": None, "b": 2}
+    home("catalog", "use", "ads", first)
+    assert ads(home) == {"a": 0, "b": 0}, "it is used again, and so mended"
+
+
+def test_a_generation_of_one_cluster_is_used_there_whichever_it_is(home: Cli) -> None:
+    for cluster in "ab":
+        load_ads(home, cluster, BEFORE, "--cluster", cluster)
+        load_ads(home, f"{cluster} again", BEFORE + 1, "--cluster", cluster)
+    for cluster, other in ("ab", "ba"):
+        [first, _] = generations(home, "ads", cluster)
+        told = home("catalog", "use", "ads", first["id"], code=1).stderr
+        assert f"{cluster}: generation {first['id']} is in use" in told
+        assert f"{other}: not changed: " in told
+    assert ads(home) == {"a": "a", "b": "b"}
 
 
 def test_a_catalog_is_loaded_from_a_file_swapped_and_collected(home: Cli, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ import json
 import shutil
 import signal
 import time
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from feedstore.app import config as configuration
 from feedstore.catalog.port import MAX_RECORD_BYTES
+from tests.catalog.memory_catalog import MemoryCatalog
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.http.http_servers import feedctl_serve
 from workers.app import wiring
@@ -271,6 +274,36 @@ def test_a_worker_that_is_made_again_on_the_same_ports_enters_updates_too(home: 
             update(home, {"key": "a", "time_ms": ports.clock(), "record": number})
             wiring.worker(ports, config).run(is_over)
             assert said(home, "a") == [str(number)] * 2
+
+
+@pytest.mark.processes
+def test_a_delta_that_is_put_back_under_its_worker_gets_what_it_lacks(home: Cli) -> None:
+    load(home, {"a": "loaded"})
+    config = configuration.load(home.home, {})
+    group = updater_group("ads", "a")
+    store = MemoryCatalog()
+    store.use(store.load(BEFORE, []).id)
+    with home.ports(access="write") as ports:
+
+        def has_all(known_ms: int) -> bool:
+            return not lag_of(ports.queue, UPDATES, group) and store.delta().known_ms > known_ms
+
+        def steps() -> Iterator[bool]:
+            deadline_s = time.monotonic() + DEADLINE_S
+            while not has_all(0):
+                yield False
+            copy = dict(store._updates), store._delta, dict(store._noted)
+            update(home, {"key": "b", "time_ms": ports.clock(), "record": 1})
+            while not (has_all(copy[1].known_ms) and b"b" in store._updates):
+                yield False
+            store._updates, store._delta, store._noted = copy
+            while b"b" not in store._updates:
+                yield time.monotonic() > deadline_s
+            yield True
+
+        ports.once(("ads", "a"), lambda: store)
+        wiring.worker(ports, config).run(partial(next, steps()))
+    assert store.fetch([b"b"]).records == {b"b": b"1"}
 
 
 def test_a_worker_that_is_killed_loses_no_update(home: Cli) -> None:

@@ -25,7 +25,7 @@ from feedstore.errors import NotNowError
 from workers.catalog.listener import Hears, Listener, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
-from workers.catalog.updater import PostedUpdater, Updater, posted_to, updater_group
+from workers.catalog.updater import OlderDeltaError, PostedUpdater, Updater, posted_to, updater_group
 from workers.following.groups import UPDATES_TICKER
 from workers.following.messages import RangeTask, Task, encode_action
 from workers.following.ports import Ports
@@ -152,7 +152,7 @@ def _updater(ports: Ports, config: Config, name: str, cluster: str, store: Catal
             lost=f"updates of the catalog {name} in cluster {cluster} were lost: {then}",
         )
 
-    return Begun(group, updater.begin, stage, monotonic_s, PositionLostError, ports.meter)
+    return Begun(group, updater.begin, stage, monotonic_s, (PositionLostError, OlderDeltaError), ports.meter)
 
 
 def collector(name: str, store: CatalogStore, keep: int, clock: Callable[[], float]) -> Loop:
@@ -194,6 +194,7 @@ class Builder:
         self._failed = False
         self._refused: str | None = None
         """The generation that a build has loaded and not used."""
+        self._is_away = False
         self._rest = rest
         self._random = random
         self._late_ms = self._lateness_ms()
@@ -207,12 +208,14 @@ class Builder:
             self._late_ms = self._lateness_ms()
             self._failed = bool(code)
             if code:
-                wait_s = self._rest.failed(least_s=_AGAIN_S)
-                _log.warning("catalog.not_built", loop=self.name, code=code, wait_s=round(wait_s, 3))
+                self._not_built(code=code)
             else:
                 self._rest.ended()
         elif not self._rest.goes_on() and self._is_due():
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
+            try:
+                self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
+            except OSError as error:  # the machine has no process or memory left
+                self._not_built(error=str(error))
         return False
 
     def close(self) -> None:
@@ -222,27 +225,34 @@ class Builder:
             process.kill()  # it may have inherited that signals to end are ignored
             process.wait()
 
+    def _not_built(self, **why: object) -> None:
+        wait_s = self._rest.failed(least_s=_AGAIN_S)
+        _log.warning("catalog.not_built", loop=self.name, **why, wait_s=round(wait_s, 3))
+
     def _is_due(self) -> bool:
         try:
             delta = self._store.delta()
-            if not delta.known_ms:
-                return False  # the delta has not begun: a generation of now would lack its first updates
             generations = self._store.generations()
         except NotNowError as error:
-            _log.warning("catalog.unavailable", loop=self.name, error=str(error))
+            if not self._is_away:  # the log would get a line a second
+                _log.warning("catalog.unavailable", loop=self.name, error=str(error))
+            self._is_away = True
             return False
+        self._is_away = False
+        if not delta.known_ms:
+            return False  # the delta has not begun: a generation of now would lack its first updates
         current = next((each for each in generations if each.current), None)
-        if current is None or current.as_of_ms < delta.floor_ms:
+        if current is None:
             return True
         latest = generations[-1]
         if self._failed:
             # Read after a build that made no generation current: it had no turn, or the follow store was away.
             self._failed, self._refused = False, None if latest.current else latest.id
         # If a generation is later than the current one and was used, it was rolled back. What was wrong with it may
-        # still be wrong, so the next build waits until it is due.
+        # still be wrong, so the next build waits until it is due, even if the current one lacks updates.
         if latest.id == self._refused:
             latest = current
-        return latest.as_of_ms < delta.known_ms - self._build_ms - self._late_ms
+        return latest.as_of_ms < max(delta.floor_ms, delta.known_ms - self._build_ms - self._late_ms)
 
     def _lateness_ms(self) -> int:
         return int(SPREAD * self._build_ms * self._random())

@@ -9,25 +9,18 @@ from itertools import chain
 from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
-from feedstore.catalog.port import CatalogError, CatalogRefusedError, CatalogStore, Generation
-from feedstore.catalog.posting import AHEAD_MAX_MS, in_seconds
-from feedstore.errors import NeverError
-from feedstore.follows.port import MAX_PAGE, PinState
+from feedstore.catalog.port import CatalogStore, CatalogUnavailableError, Generation
+from feedstore.follows.port import MAX_PAGE, FollowStoreUnavailableError, PinState
 from feedstore.follows.store import FollowStore
 from workers.catalog import side_by_side
+from workers.catalog.load import SuspiciousGenerationError, refuse_smaller
+from workers.catalog.side_by_side import Outcomes, in_each
 
 SAMPLE: Final = 1_000
 """This many records of a new generation are compared with the follow store before it is used."""
 
-SHRINK_MAX: Final = 0.9
-"""A generation is suspicious if it has fewer records than this share of the current one's."""
-
 OnProgress = Callable[[int], None]
 """Is called with the number of records that have been read."""
-
-
-class SuspiciousGenerationError(CatalogError, NeverError):
-    """A generation was loaded and not used. The message says why, and how to use it all the same."""
 
 
 def build(
@@ -38,7 +31,7 @@ def build(
     on_progress: OnProgress,
     *,
     force: bool = False,
-) -> dict[str, Generation | CatalogError]:
+) -> Outcomes[Generation]:
     """Reads the follow store once, and loads a generation into several clusters at the same time. Each is compared with
     the follow store and with its cluster's current generation, and then made current. It is not made current, as the
     result says, if something else was decided meanwhile: another generation came into use, from a build that began at
@@ -47,34 +40,26 @@ def build(
     stores: by cluster. deleted_kept_ms: how long a deleted pin keeps a record: as long as a feed may show it. force:
     make it current whatever its size, and whatever was decided meanwhile.
 
-    Returns the outcome of each cluster; a failure of one does not affect the others:
+    Outcomes that failed:
         SuspiciousGenerationError: the generation is loaded and not used.
         CatalogRefusedError: updates since the build began are not in the delta yet.
-        CatalogUnavailableError: nothing has changed; build again.
+        CatalogUnavailableError: it may be loaded; build again.
 
     Raises FollowStoreUnavailableError: nothing has changed in any cluster; build again.
     """
-    outcomes: dict[str, Generation | CatalogError] = {}
-    before: dict[str, _Decided] = {}
-    for name, store in stores.items():
-        try:
-            before[name] = _decided(store)
-        except CatalogError as error:
-            outcomes[name] = error
+    before, away = in_each(stores, lambda name: _decided(stores[name]))
+    if not before:
+        return Outcomes({}, away)
     sample = PinSample(rng, SAMPLE)
-    if before:
-        # Asked before the first read: what commits from here on is in the delta, whether the walk meets it or not.
-        as_of_ms = follows.settled_ms() - 1
-        with ThreadPoolExecutor(follows.shards(), thread_name_prefix="catalog-read") as reading:
-            entries = _entries(_pins(follows, reading, as_of_ms - deleted_kept_ms), sample, on_progress)
-            outcomes |= side_by_side.load({name: stores[name] for name in before}, as_of_ms, entries)
-    for name, loaded in outcomes.items():
-        if isinstance(loaded, Generation):
-            try:
-                outcomes[name] = _used(stores[name], follows, loaded, sample.pins, before[name], force=force)
-            except CatalogError as error:
-                outcomes[name] = error
-    return {name: outcomes[name] for name in stores}
+    # Asked before the first read: what commits from here on is in the delta, whether the walk meets it or not.
+    as_of_ms = follows.settled_ms() - 1
+    with ThreadPoolExecutor(follows.shards(), thread_name_prefix="catalog-read") as reading:
+        entries = _entries(_pins(follows, reading, as_of_ms - deleted_kept_ms), sample, on_progress)
+        loaded, failed = side_by_side.load({name: stores[name] for name in before}, as_of_ms, entries)
+    used, refused = in_each(
+        loaded, lambda name: _used(stores[name], follows, loaded[name], sample.pins, before[name], force=force)
+    )
+    return Outcomes(used, away | failed | refused)
 
 
 def _used(
@@ -105,45 +90,18 @@ def _decided(store: CatalogStore) -> _Decided:
     return next(reversed(store.trail()), None), store.rollbacks()
 
 
-def refuse_wrong(as_of_ms: int, now_ms: int) -> None:
-    """Raises CatalogRefusedError if `as_of_ms` is in seconds, or further ahead of the home's clock than an update may
-    be. Such a generation would hide every update until then, and would raise the floor so that every right load is
-    refused for good.
-    """
-    if in_seconds(as_of_ms):
-        raise CatalogRefusedError(f"as of {as_of_ms}: expected ms since 1970, and this looks like seconds")
-    if as_of_ms > now_ms + AHEAD_MAX_MS:
-        raise CatalogRefusedError(
-            f"as of {as_of_ms}: expected ms since 1970, at most {AHEAD_MAX_MS // 60_000} minutes ahead; now is {now_ms}"
-        )
-
-
-def refuse_older(store: CatalogStore, as_of_ms: int) -> None:
-    """Raises SuspiciousGenerationError if the current generation is of a later time: records would go back in time."""
-    for current in store.generations():
-        if current.current and current.as_of_ms > as_of_ms:
-            raise SuspiciousGenerationError(
-                f"as of {as_of_ms}: the current generation {current.id} is as of {current.as_of_ms}, which is later, so"
-                " nothing was loaded; feedctl catalog rollback goes back to the one before; if this batch is right, do"
-                " it again with --force"
-            )
-
-
-def refuse_smaller(store: CatalogStore, generation: Generation) -> None:
-    """Raises SuspiciousGenerationError if a generation is much smaller than the current one."""
-    for current in store.generations():
-        if current.current and generation.records < SHRINK_MAX * current.records:
-            raise SuspiciousGenerationError(
-                f"generation {generation.id} has {generation.records:,} records, the current one has"
-                f" {current.records:,}: it is not used; if this is right, do it again with --force"
-            )
-
-
 def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> None:
-    """Raises SuspiciousGenerationError if the record of one of these pins differs from the follow store's."""
+    """Raises SuspiciousGenerationError if the record of one of these pins differs from the follow store's;
+    CatalogUnavailableError if the follow store does not answer.
+    """
     differing: list[int] = []
-    for first in range(0, len(pins), MAX_PAGE):
-        differing += _differing(store, follows, generation, pins[first : first + MAX_PAGE])
+    try:
+        for first in range(0, len(pins), MAX_PAGE):
+            differing += _differing(store, follows, generation, pins[first : first + MAX_PAGE])
+    except FollowStoreUnavailableError as error:
+        raise CatalogUnavailableError(
+            f"generation {generation.id} is not used, because it cannot be compared with the follow store: {error}"
+        ) from error
     if differing:
         raise SuspiciousGenerationError(
             f"generation {generation.id} is not used: {len(differing)} of {len(pins)} records that were compared, pin"

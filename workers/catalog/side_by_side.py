@@ -1,28 +1,49 @@
-"""Loads one walk of a source into several clusters at the same time: each entry is read once."""
+"""What is done in several clusters: a failure in one keeps no other from it. A walk of a source is loaded into all of
+them at the same time, so that each entry is read once.
+"""
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, islice
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from feedstore.catalog.port import CatalogError, CatalogStore, Generation
 
 Entry = tuple[bytes, bytes]
 
+T = TypeVar("T")
+
 AT_ONCE: Final = 1_000
 """The entries are handed over in groups of this many."""
 
 AHEAD_MAX: Final = 32
-"""At most this many groups may wait for a load: the walk is as fast as the slowest load."""
+AHEAD_BYTES: Final = 64 << 20
+"""At most this many groups, and about this many bytes, may wait for a load: the walk is as fast as the slowest load."""
 
 
-def load(
-    stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[Entry]
-) -> dict[str, Generation | CatalogError]:
-    """Runs the loads and returns the outcome of each. If one fails, the others continue. entries: keys strictly
-    ascending.
+class Outcomes(NamedTuple, Generic[T]):
+    """What became of a step, by cluster: its result or its error."""
+
+    done: dict[str, T]
+    failed: dict[str, CatalogError]
+
+
+def in_each(clusters: Iterable[str], step: Callable[[str], T]) -> Outcomes[T]:
+    """Takes a step in each cluster, one after the other."""
+    done: dict[str, T] = {}
+    failed: dict[str, CatalogError] = {}
+    for each in clusters:
+        try:
+            done[each] = step(each)
+        except CatalogError as error:
+            failed[each] = error
+    return Outcomes(done, failed)
+
+
+def load(stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[Entry]) -> Outcomes[Generation]:
+    """Runs the loads, and returns the outcome of each. entries: keys strictly ascending.
 
     Raises the errors of `entries`, and those of a load that are no CatalogError: then nothing that was loaded is in
     use.
@@ -35,7 +56,8 @@ def load(
         try:
             given = iter(entries)
             while some := list(islice(given, AT_ONCE)):
-                taken = [each.put(some) for each in handed.values()]
+                size = sum(map(len, chain.from_iterable(some)))
+                taken = [each.put(some, size) for each in handed.values()]
                 if not any(taken):
                     break  # no load is left
         except BaseException as error:
@@ -44,14 +66,7 @@ def load(
             raise
         for each_handed in handed.values():
             each_handed.end()
-        return {name: _outcome(each) for name, each in loads.items()}
-
-
-def _outcome(load: "Future[Generation]") -> Generation | CatalogError:
-    try:
-        return load.result()
-    except CatalogError as error:
-        return error
+        return in_each(loads, lambda name: loads[name].result())
 
 
 class _Handed:
@@ -59,17 +74,23 @@ class _Handed:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waiting: deque[Sequence[Entry]] = deque()
+        self._waiting: deque[tuple[Sequence[Entry], int]] = deque()
+        self._bytes = 0
         self._is_closed = False
         self._is_ended = False
         self._error: BaseException | None = None
 
-    def put(self, some: Sequence[Entry]) -> bool:
-        """Waits while the load is far behind. False: it has ended, and takes no more."""
+    def put(self, some: Sequence[Entry], size: int) -> bool:
+        """Waits while the load is far behind. size: of the entries, in bytes. False: the load has ended, and takes no
+        more.
+        """
         with self._changed:
-            self._changed.wait_for(lambda: self._is_closed or len(self._waiting) < AHEAD_MAX)
+            self._changed.wait_for(
+                lambda: self._is_closed or (len(self._waiting) < AHEAD_MAX and self._bytes < AHEAD_BYTES)
+            )
             if not self._is_closed:
-                self._waiting.append(some)
+                self._waiting.append((some, size))
+                self._bytes += size
                 self._changed.notify_all()
             return not self._is_closed
 
@@ -95,6 +116,7 @@ class _Handed:
                     raise self._error
                 if not self._waiting:
                     return
-                some = self._waiting.popleft()
+                some, size = self._waiting.popleft()
+                self._bytes -= size
                 self._changed.notify_all()
             yield from some

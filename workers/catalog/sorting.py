@@ -37,7 +37,7 @@ def by_key(entries: Iterable[tuple[bytes, bytes]], part_bytes: int = PART_BYTES)
             before = None
             for entry in heapq.merge(*parts, key=itemgetter(0)):
                 if entry[0] == before:
-                    raise CatalogRefusedError(f"key {before!r} is there twice")
+                    raise CatalogRefusedError(f"key {before!r} is there twice: a batch has one record of a key")
                 before = entry[0]
                 yield entry
         except OSError as error:

@@ -1,17 +1,17 @@
 """Keeps a catalog fresh: each recorded action, or posted update, is entered into the delta of one cluster.
 
 The delta says how far it is, and the queue says how far its group is; one of them may have been put back from a copy.
-So each time the updater begins, the group goes back to what the delta knows: updates may be repeated. If the queue no
-longer keeps these messages, there is a gap, and the delta notes it: a later generation heals it.
+So each time the updater begins, the group goes back to what the delta knows: updates may be repeated. It begins again
+if the delta suddenly knows less. If the queue no longer keeps these messages, there is a gap, and the delta notes it: a
+later generation heals it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 import structlog
 
-from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
+from feedstore.catalog.port import MAX_KEYS, CatalogError, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import KnownPartitions, Tick
@@ -23,6 +23,10 @@ Body = TypeVar("Body")
 
 CLOCKS_APART_MS: Final = 10_000
 """The clocks of the source and of the queue differ by less than this."""
+
+
+class OlderDeltaError(CatalogError):
+    """The delta knows less than before: it was put back from a copy, or lost."""
 
 
 def updater_group(catalog: str, cluster: str) -> str:
@@ -56,24 +60,31 @@ class Updater(Generic[Body]):
         self._group = group
         self._now = now
         self._kept_ms = kept_ms
+        self._known_ms = 0
+        """What the delta knew when this looked last."""
 
     def begin(self) -> None:
         """Moves the group back to what its delta knows, and notes a gap if messages are gone. Call it before the
         group's consumer is made.
 
-        Raises CatalogUnavailableError, QueueUnavailableError, and the errors of `now`: later.
+        Raises CatalogUnavailableError, QueueUnavailableError, GroupBusyError, and the errors of `now`: later.
         """
         known_ms = self._store.delta().known_ms
         now_ms = self._now()
         lost = lost_of(self._queue, self._topic, self._group)
         self._note_gaps(known_ms, now_ms, lost)
-        # If the group has another member, that one has already done both.
-        with suppress(GroupBusyError):
+        try:
             if lost:
                 reset(self._queue, self._topic, self._group)
             if self._goes_back(known_ms):
                 again = rewind(self._queue, self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
                 _log.info("catalog.begins", group=self._group, messages_again=again)
+        except GroupBusyError:
+            # Another member has already done both, unless the delta was put back since: then all must leave the group
+            # first, as each will with its next tick.
+            if known_ms < self._known_ms:
+                raise
+        self._known_ms = known_ms
 
     def enter(self, bodies: Iterable[Body]) -> None:
         """Enters the updates of messages; durable when it returns. Raises CatalogUnavailableError: enter all again."""
@@ -84,8 +95,15 @@ class Updater(Generic[Body]):
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is; other members of the group hear the ticks of other partitions. A tick that
         is ahead of the source's time is ignored: it is from before a clock was set back. So is a tick of partitions
-        that do not exist. Raises CatalogUnavailableError: note all again.
+        that do not exist.
+
+        Raises:
+            OlderDeltaError: begin again.
+            CatalogUnavailableError: note all again.
         """
+        known_ms = self._store.delta().known_ms
+        if known_ms < self._known_ms:
+            raise OlderDeltaError(f"the delta knew every update up to {self._known_ms}, and now up to {known_ms}")
         now_ms = self._now()
         latest: dict[tuple[int, int], int] = {}
         for _, tick in ticks:
@@ -94,6 +112,7 @@ class Updater(Generic[Body]):
                 latest[place] = max(tick.settled_ms, latest.get(place, 0))
         for (source, sources), settled_ms in latest.items():
             self._store.note_known(settled_ms - 1, source, sources)
+        self._known_ms = self._store.delta().known_ms
 
     def _note_gaps(self, known_ms: int, now_ms: int, lost: int) -> None:
         if lost:

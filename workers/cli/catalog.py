@@ -22,10 +22,11 @@ from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
 from workers.app import memory_tuning, wiring
 from workers.catalog import build as building
-from workers.catalog.build import refuse_older, refuse_smaller, refuse_wrong
+from workers.catalog import load as loading
 from workers.catalog.check import WHAT, PinComparison
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
+from workers.catalog.side_by_side import in_each
 from workers.catalog.sorting import by_key
 from workers.cli.output import ProgressLine, ago, emit_json, note, plural, say, when
 from workers.cli.session import NOT_NOW, REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
@@ -134,20 +135,18 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
     if kind_of(name).source != "pins":
         raise click.UsageError(f"only {PINS} is built from the follow store: {kind_of(name).fill}")
     memory_tuning.relax()
-    outcomes: dict[str, Generation | CatalogError] = {}
     stores: dict[str, CatalogStore] = {}
     progress, began_s = ProgressLine("build"), time.monotonic()
     with session.follows() as follows, ExitStack() as stack:
-        for each in clusters:
+
+        def begin(each: str) -> None:
             store = stack.enter_context(open_store(session.config, name, each))
-            try:
-                stack.enter_context(store.building(_myself()))
-                _wait_for_floor(store.delta().floor_ms, follows.settled_ms)
-            except CatalogError as error:
-                outcomes[each] = error
-            else:
-                stores[each] = store
-        outcomes |= building.build(
+            stack.enter_context(store.building(_myself()))
+            _wait_for_floor(store.delta().floor_ms, follows.settled_ms)
+            stores[each] = store
+
+        busy = in_each(clusters, begin).failed
+        built, failed = building.build(
             stores,
             follows,
             session.config.limits.purge_window_ms,
@@ -156,10 +155,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
             force=force,
         )
     took_s = time.monotonic() - began_s
-    for each in clusters:
-        made = outcomes[each]
-        if isinstance(made, CatalogError):
-            continue
+    for each, made in built.items():
         counted = f"{plural(made.records, 'record')}, {made.records / took_s:,.0f}/s"
         if made.current:
             note(f"{each}: generation {made.id} is in use: {counted}")
@@ -168,19 +164,25 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
                 f"{each}: generation {made.id} is loaded, and is not used, because another one came into use"
                 f" meanwhile: {counted}. To use it: feedctl catalog use {name} {made.id} --cluster {each}"
             )
-    _fail({each: made for each, made in outcomes.items() if isinstance(made, CatalogError)})
+    _fail(busy | failed, "not built")
 
 
 def _myself() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-def _fail(failed: Mapping[str, CatalogError]) -> None:
-    """Ends the command with an error if something failed in a cluster. failed: by cluster."""
+def _fail(failed: Mapping[str, CatalogError], what: str) -> None:
+    """Ends the command with an error if something failed in a cluster. failed: by cluster. what: what was not done
+    there.
+    """
     if failed:
-        said = "; ".join(f"{cluster}: not built: {error}" for cluster, error in failed.items())
+        said = "; ".join(f"{cluster}: {what}: {_how(cluster, error)}" for cluster, error in failed.items())
         later = all(isinstance(error, NotNowError) for error in failed.values())
         raise TryLaterError(said) if later else CommandRefusedError(said)
+
+
+def _how(cluster: str, error: CatalogError) -> str:
+    return f"{error}; repeat it with --cluster {cluster}" if isinstance(error, NotNowError) else str(error)
 
 
 def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
@@ -219,18 +221,15 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
     if kind_of(name).source != "files":
         raise click.UsageError(f"{name} is built from the follow store: {kind_of(name).fill}")
     clusters = _clusters(session, name, cluster)
-    refuse_wrong(as_of_ms, clock_of(session.config)())
+    loading.refuse_wrong(as_of_ms, clock_of(session.config)())
     memory_tuning.relax()
-    for each in clusters:
-        progress = ProgressLine(f"load {each}")
-        with open_store(session.config, name, each) as store:
-            if not force:
-                refuse_older(store, as_of_ms)
-            made = store.load(as_of_ms, _counted(by_key(entries_of(file)), progress))
-            if not force:
-                refuse_smaller(store, made)
-            store.use(made.id)
+    with ExitStack() as stack:
+        stores = {each: stack.enter_context(open_store(session.config, name, each)) for each in clusters}
+        entries = _counted(by_key(entries_of(file)), ProgressLine("load"))
+        loaded, failed = loading.load(stores, as_of_ms, entries, force=force)
+    for each, made in loaded.items():
         note(f"{each}: generation {made.id} is in use: {plural(made.records, 'record')}")
+    _fail(failed, "not loaded")
 
 
 @catalog.command(short_help="Post updates of NAME from FILE.")
@@ -288,10 +287,13 @@ def use(session: Session, name: str, generation: str, cluster: str | None) -> No
       feedctl catalog list pins
       feedctl catalog use pins 1732000000000-0123456789abcdef
     """
-    for each in _clusters(session, name, cluster):
+
+    def use_in(each: str) -> None:
         with open_store(session.config, name, each) as store:
             store.use(generation)
         note(f"{each}: generation {generation} is in use")
+
+    _fail(in_each(_clusters(session, name, cluster), use_in).failed, "not changed")
 
 
 @catalog.command(short_help="Use the generation that was in use before the current one.")
@@ -308,10 +310,13 @@ def rollback(session: Session, name: str, cluster: str | None) -> None:
       feedctl catalog rollback pins
       feedctl catalog rollback pins --cluster b
     """
-    for each in _clusters(session, name, cluster):
+
+    def roll_back_in(each: str) -> None:
         with open_store(session.config, name, each) as store:
             swap = swaps.roll_back(store)
         note(f"{each}: generation {swap.generation} is in use, after {swap.before}")
+
+    _fail(in_each(_clusters(session, name, cluster), roll_back_in).failed, "not rolled back")
 
 
 @catalog.command(short_help="Remove old generations of NAME.")
@@ -328,12 +333,15 @@ def collect(session: Session, name: str, keep: int | None, cluster: str | None) 
     Examples:
       feedctl catalog collect pins --keep 1
     """
-    keep = keep or settings_of(session.config, name).keep
+    kept = keep or settings_of(session.config, name).keep
+
+    def collect_in(each: str) -> None:
+        with open_store(session.config, name, each) as store:
+            gone = store.collect(kept)
+        note(f"{each}: {plural(len(gone.generations), 'generation')} and {plural(gone.entries, 'update')} removed")
+
     with session.lock():
-        for each in _clusters(session, name, cluster):
-            with open_store(session.config, name, each) as store:
-                gone = store.collect(keep)
-            note(f"{each}: {plural(len(gone.generations), 'generation')} and {plural(gone.entries, 'update')} removed")
+        _fail(in_each(_clusters(session, name, cluster), collect_in).failed, "not collected")
 
 
 # Looking
@@ -360,12 +368,15 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
         try:
             with open_reader(session.config, name, each) as reader:
                 found = reader.fetch([asked])
+            record = found.records.get(asked)
+            shown = "no record" if record is None else _shown(form_of(name).made(asked, record))
         except NotNowError as error:
-            say(f"{each}: {error}")
+            if as_json:
+                emit_json({"cluster": each, "error": str(error)})
+            else:
+                say(f"{each}: {error}")
             continue
-        record = found.records.get(asked)
         there |= record is not None
-        shown = "no record" if record is None else _shown(form_of(name).made(asked, record))
         if as_json:
             emit_json(
                 {
@@ -395,8 +406,8 @@ def _shown(held: bytes | pins.HeldPin) -> str:
 def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -> None:
     """Compare the catalog NAME with the follow store, pin by pin, and say how many pins were compared. The command
     changes nothing; a new build repairs the differences. A pin is not compared if it was saved or deleted after the
-    last update that has reached the catalog. The exit status is 1 if there is a difference, and 3 if a cluster had
-    nothing to compare.
+    last update that has reached the catalog. The exit status is 1 if there is a difference, and 3 if a cluster does not
+    answer or had nothing to compare.
 
     \b
     Examples:
@@ -410,18 +421,22 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
         for each in _clusters(session, name, cluster):
             progress = ProgressLine(f"verify {each}")
             here = 0
-            with open_reader(session.config, name, each) as reader:
-                comparison = PinComparison(reader, follows, partial(progress.count, one="pin"))
-                for found in comparison:
-                    here += 1
-                    if as_json:
-                        emit_json({"cluster": each, "pin": found.pin, "kind": found.kind})
-                    else:
-                        say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
-            note(f"{each}: {_compared(comparison, here)}")
+            try:
+                with open_reader(session.config, name, each) as reader:
+                    comparison = PinComparison(reader, follows, partial(progress.count, one="pin"))
+                    for found in comparison:
+                        here += 1
+                        if as_json:
+                            emit_json({"cluster": each, "pin": found.pin, "kind": found.kind})
+                        else:
+                            say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
+            except CatalogUnavailableError as error:
+                nothing.append(f"{each}: {error}")
+            else:
+                note(f"{each}: {_compared(comparison, here)}")
+                if not comparison.compared:
+                    nothing.append(f"{each}: nothing was compared: {_why_nothing(comparison)}")
             count += here
-            if not comparison.compared:
-                nothing.append(f"{each}: nothing was compared: {_why_nothing(comparison)}")
     if count:
         raise CommandRefusedError(f"{plural(count, 'difference')}: feedctl catalog build {name}")
     if nothing:

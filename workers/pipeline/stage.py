@@ -650,7 +650,7 @@ class Begun(Generic[Body]):
         begin: Callable[[], None],
         make: Callable[[], Stage[Body]],
         clock: Callable[[], float],
-        again_on: type[Exception],
+        again_on: type[Exception] | tuple[type[Exception], ...],
         meter: Meter = UNCOUNTED,
     ) -> None:
         self.name = name

@@ -167,18 +167,16 @@ def announced(state: StoredState, load: Loading) -> StoredState:
 
 
 def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
-    """A load has ended. If the same generation is there already, the new table is to be removed.
+    """A load has ended. If the same generation is there already, the new table is to be removed, unless it is that
+    generation's.
 
     Raises CatalogUnavailableError if the load took so long that a collection has removed it.
     """
-    if made in state.generations or made.table in {each.table for each in state.gone}:
-        return state
-    if all(each.table != made.table for each in state.loading):
-        raise CatalogUnavailableError(f"the load of {made.id} took longer than a day and was removed: load it again")
     if made.id in state.ids:
         return abandoned(state, made.table, now_ms)
-    order = {name: place for place, name in enumerate(rule.in_order([*state.ids, made.id]))}
-    generations = sorted((*state.generations, made), key=lambda each: order[each.id])
+    if all(each.table != made.table for each in state.loading):
+        raise CatalogUnavailableError(f"the load of {made.id} took longer than a day and was removed: load it again")
+    generations = sorted((*state.generations, made), key=lambda each: rule.place(each.id))
     return _with(state, generations=tuple(generations), loading=_without(state.loading, made.table))
 
 

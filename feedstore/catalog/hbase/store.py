@@ -149,14 +149,25 @@ class HBaseCatalogStore(Reading):
         now_ms = self._wall_ms()
         before = self._look().state
         after = self._tables.row.change(lambda state: states.collected(state, keep, now_ms))
-        self._remove(states.removable(after, now_ms))
-        entries = self._remove_updates(after)
+        try:
+            self._remove(states.removable(after, now_ms))
+        finally:
+            entries = self._remove_updates(after)
         return Collected([name for name in before.ids if name not in after.ids], entries)
 
     def _remove(self, tables: Sequence[str]) -> None:
+        """Removes every table that can be removed. Raises CatalogUnavailableError if one cannot be."""
+        removed: list[str] = []
+        failure: CatalogUnavailableError | None = None
         for table in tables:
-            self._tables.remove(table)
-        self._tables.row.change(lambda state: states.forgotten(state, tables))
+            try:
+                self._tables.remove(table)
+                removed.append(table)
+            except CatalogUnavailableError as error:
+                failure = error
+        self._tables.row.change(lambda state: states.forgotten(state, removed))
+        if failure is not None:
+            raise failure
 
     def _remove_updates(self, state: StoredState) -> int:
         """Removes the updates below the floor, which was raised before. A walk passes all updates, so it is skipped if

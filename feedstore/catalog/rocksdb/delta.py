@@ -265,6 +265,9 @@ class OwnDelta:
                 files = rocksdb_files.open_owner(self._path, _LAYOUT)
             self._followed.close()
             self._files = files
+        else:
+            with failing(self._path):
+                self._files.refuse_another()
         return self._files
 
     def _create(self) -> None:

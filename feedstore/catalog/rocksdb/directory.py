@@ -36,6 +36,8 @@ from feedstore.widecolumn.port import StoreError
 _ID: Final = re.compile(r"\d{1,19}-[0-9a-f]{16}")
 _LOADING: Final = re.compile(r"gen-(\d{1,19})-[0-9a-f]+\.new")
 _NEW, _GONE = ".new", ".gone"
+_MADE = "gen-", "delta-"
+"""What directories are named that are made under another name first. A CURRENT.new is replaced by the next use."""
 _BUILDER_BYTES_MAX: Final = 4_096
 
 
@@ -84,7 +86,7 @@ class Directory:
         return Names(
             rule.in_order(each for each in ids if _ID.fullmatch(each)),
             [int(match[1]) for match in map(_LOADING.fullmatch, found) if match],
-            [self.path / name for name in found if name.endswith(_NEW)],
+            [self.path / name for name in found if name.endswith(_NEW) and name.startswith(_MADE)],
             [self.path / name for name in found if name.endswith(_GONE)],
         )
 
@@ -116,8 +118,11 @@ class Directory:
     def finish(self, new: Path, path: Path) -> None:
         """Gives a whole directory its final name. If there is one of that name already, that one stays."""
         with unavailable(path):
-            if not path.exists():
+            try:
                 new.rename(path)
+            except OSError:  # a directory that is not empty is not replaced
+                if not path.exists():
+                    raise
             durable.sync_directory(self.path)
         discard(new)
 
@@ -154,8 +159,12 @@ class Directory:
         """Makes a generation current. Call it under `locked`."""
         try:
             before = self.pointer()
-        except CatalogUnavailableError:  # CURRENT is missing or damaged, and is replaced
+        except NoGenerationError:
             pointer = Pointer(name, noted=(name,))
+        except CatalogUnavailableError:
+            # CURRENT is damaged, and is replaced. This may be a rollback, so the number must differ from the lost one.
+            _, mtime_ns, _ = self.current_version()
+            pointer = Pointer(name, rollbacks=mtime_ns, noted=(name,))
         else:
             # Removed generations do no harm in the trail, so the directory is read only if no trail was noted.
             trail = before.noted or rule.trail((), self.names().generations, before.generation)

@@ -7,7 +7,7 @@ from pathlib import Path
 import structlog
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import BuiltBy, CatalogRefusedError, Collected, Generation, Update
+from feedstore.catalog.port import BuiltBy, CatalogRefusedError, CatalogUnavailableError, Collected, Generation, Update
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
 from feedstore.catalog.rocksdb.directory import Directory, discard
@@ -72,7 +72,11 @@ class RocksCatalogStore(Reading):
         except BaseException:
             discard(new)
             raise
-        return generations.describe(self._directory.generation(name), name, self.trail())
+        try:
+            trail = self.trail()
+        except CatalogUnavailableError:
+            trail = []  # CURRENT is damaged: if this generation is used, that mends it
+        return generations.describe(self._directory.generation(name), name, trail)
 
     def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         checks.check_keys(keys)
