@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
-from feedstore.catalog.port import MAX_KEYS, CatalogError, CatalogStore, Update
+from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import KnownPartitions, Tick
@@ -25,7 +25,7 @@ CLOCKS_APART_MS: Final = 10_000
 """The clocks of the source and of the queue differ by less than this."""
 
 
-class OlderDeltaError(CatalogError):
+class OlderDeltaError(Exception):
     """The delta knows less than before: it was put back from a copy, or lost."""
 
 
