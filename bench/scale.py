@@ -61,7 +61,8 @@ def sizes(given: Assumptions) -> Iterator[tuple[str, str, str]]:
     region_servers = max(by_cpu, by_disk)
     regions = max(math.ceil(stored / given.region_bytes), region_servers * 4)
     writers = math.ceil(given.deliveries * given.cell_s / KEEP / given.vcpus)
-    expanders = math.ceil((actions * given.action_s + given.deliveries * given.follower_s) / KEEP / given.vcpus)
+    expanding = math.ceil((actions * given.action_s + given.deliveries * given.follower_s) / KEEP)
+    expanders = math.ceil(expanding / given.vcpus)
     pages = math.ceil(given.reads * given.page_s / KEEP / given.vcpus)
     partitions = math.ceil(given.deliveries / given.partition_deliveries)
     mean = given.deliveries / given.peak_over_mean
@@ -76,6 +77,7 @@ def sizes(given: Assumptions) -> Iterator[tuple[str, str, str]]:
     yield "regions, a cluster", f"{regions:,}", "at most 10 GB each, and at least four a server"
     yield "writers' machines, a cluster", f"{writers:,}", "deliveries x time a cell; a gateway on each"
     yield "partitions of feed.deliveries", f"{partitions:,}", "so that a writer of each is half busy"
+    yield "ticks in feed.deliveries a second", f"{expanding * partitions:,}", "one an expander and partition"
     yield "brokers", f"{brokers:,}", f"{kept / 1e12:,.0f} TB for three days in three copies"
     yield "expanders' machines", f"{expanders:,}", "actions x time an action + deliveries x time a follower"
     yield "shards of the follow store", f"{shards:,}", "each with a replica; half of a disk is kept free"
