@@ -1,5 +1,6 @@
 """The counts of a stage's work."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
@@ -38,8 +39,11 @@ class Tally:
         for histogram in (metrics.BATCH, metrics.HANDLE_SECONDS):
             meter.observe(histogram, [], group)
         self._told_s = clock() - TELL_EVERY_S
-        self._settled: dict[tuple[int, int, int], int] = {}
-        """The newest tick of each source that came through each partition."""
+        self._settled: defaultdict[int, dict[int, int]] = defaultdict(dict)
+        """The newest tick of each source, by the partition that it came through. Only ticks count that name the largest
+        number of sources.
+        """
+        self._sources = 0
         self._heard_s: dict[int, float] = {}
         """When the last tick came through a partition."""
 
@@ -68,23 +72,23 @@ class Tally:
         """Notes that everything before these ticks, each with its partition, is done."""
         now_s, now_ms = self._clock(), self._wall_ms()
         for partition, tick in ticks:
-            key = partition, tick.source, tick.sources
-            self._settled[key] = max(tick.settled_ms, self._settled.get(key, 0))
             self._heard_s[partition] = now_s
+            if tick.sources > self._sources:
+                self._sources = tick.sources
+                self._settled.clear()
+            if tick.sources == self._sources:
+                by_source = self._settled[partition]
+                by_source[tick.source] = max(tick.settled_ms, by_source.get(tick.source, 0))
         newest_s = max(self._heard_s.values(), default=now_s)
         for partition in [each for each, at_s in self._heard_s.items() if newest_s - at_s > GIVEN_UP_S]:
             self._given_up(partition)
-        sources = max((key[2] for key in self._settled), default=0)
-        behind: dict[int, int] = {}
-        for (partition, _, of), settled_ms in self._settled.items():
-            if of == sources:
-                behind[partition] = min(settled_ms, behind.get(partition, settled_ms))
-        for partition, settled_ms in behind.items():
-            self._meter.since(metrics.BEHIND, now_s - (now_ms - settled_ms) / 1_000, self._group, str(partition))
+        for partition in {partition for partition, _ in ticks} & self._settled.keys():
+            ago_s = (now_ms - min(self._settled[partition].values())) / 1_000
+            self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
 
     def _given_up(self, partition: int) -> None:
         del self._heard_s[partition]
-        self._settled = {key: ms for key, ms in self._settled.items() if key[0] != partition}
+        self._settled.pop(partition, None)
         self._meter.forget(metrics.BEHIND, self._group, str(partition))
 
     def waits(self, messages: int, size: int, failing_since_s: Callable[[], Iterable[float]]) -> None:
