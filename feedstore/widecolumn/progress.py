@@ -123,19 +123,18 @@ def noted_ticks(ticks: Sequence[Cell]) -> NotedTicks:
     partitions, source, sources): it counts together with those of all other sources. What a time says of a partition
     stays true if the number of sources grows.
     """
-    settled: dict[tuple[int, int], int] = {}
-    pairs: defaultdict[tuple[int, int, int], list[int]] = defaultdict(list)
+    most = max((_TICK.unpack(cell.column)[1] for cell in ticks), default=0)
+    times: list[tuple[int, int]] = []
+    pairs: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for column, settled_ms in ticks:
         partition, partitions, _, sources = _TICK.unpack(column)
-        if sources:
-            pairs[partition, partitions, sources].append(settled_ms)
-        else:
-            settled[partition, partitions] = max(settled_ms, settled.get((partition, partitions), 0))
-    of_pairs = [(way, min(times)) for way, times in pairs.items() if len(times) == way[2]]
-    for (partition, partitions, _), settled_ms in of_pairs:
-        settled[partition, partitions] = max(settled_ms, settled.get((partition, partitions), 0))
-    most = max((partitions for _, partitions in [*settled, *(way[:2] for way in pairs)]), default=0)
-    return NotedTicks(most, {partition: ms for (partition, of), ms in settled.items() if of == most})
+        if partitions == most and sources:
+            pairs[partition, sources].append(settled_ms)
+        elif partitions == most:
+            times.append((partition, settled_ms))
+    times += [(partition, min(some)) for (partition, sources), some in pairs.items() if len(some) == sources]
+    # In ascending order, so that the latest time of a partition counts.
+    return NotedTicks(most, dict(sorted(times)))
 
 
 class _Bounds(NamedTuple):
