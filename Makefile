@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # One stamp a set of extras, so that `make demo` does not wait for what only tests need.
 .DEFAULT_GOAL := help
 .PHONY: help demo check units test lint types layers style prose format bench siege bench-stack schemas coprocessor clean stack-ready stack-up stack-down \
-	test-stack test-browser test-deep test-clocks test-rules test-alerts test-visible docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
+	test-stack test-browser test-deep test-clocks test-rules test-alerts test-visible soak docker-ready docker-stop cluster-up cluster-status cluster-down placement test-docker \
 	drills drill-smoke
 
 help: ## list the commands
@@ -82,6 +82,12 @@ test-alerts: stack-ready coprocessor $(VENV)/test ## break a running system, and
 	@tests/clocks/install
 	@trap 'exit 130' INT TERM; trap '$(PYTHON) -m deploy.local down --home $(STACK)-alerts' EXIT; \
 		$(BIN)/python -m tests.monitoring.faults --stack $(STACK)-alerts $(ALERTS)
+
+# A stack of its own, as servers are killed. SOAK: options, such as `--seconds 3600 --seed 7`.
+SOAK ?=
+soak: stack-ready coprocessor $(VENV)/test ## faults at random under load on real servers, then verify: twenty minutes or more (SOAK=options)
+	@trap 'exit 130' INT TERM; trap '$(PYTHON) -m deploy.local down --home $(STACK)-soak' EXIT; \
+		$(BIN)/python -m tests.soak --stack $(STACK)-soak $(SOAK)
 
 # VISIBLE: --stack DIRECTORY for a local stack, with a process for each stage; --actions N.
 VISIBLE ?=

@@ -1,0 +1,192 @@
+"""Works under more load than the clusters can take, with faults at random, and then looks at what came of it.
+
+    python -m tests.soak --stack DIRECTORY                             a quarter of an hour of faults
+    python -m tests.soak --stack DIRECTORY --seconds 3600 --seed 7     an hour, with other faults
+    python -m tests.soak --stack DIRECTORY --rate 40 --followers 250   more actions, each for fewer feeds
+
+It makes a home of its own on a local stack, runs two processes of most stages and a web server, and has clients save
+and delete pins, follow, unfollow and read. Each round draws from the seed what is killed or suspended, for how long: a
+server of the stack, some of the processes, or both. Take a stack of its own.
+
+When the load has ended, everything must land. Status 1: something that was acknowledged is not stored, a feed is not
+what the follow store says, there are dead letters, a process ended by itself, an action was refused, or a page had no
+answer though no fault of the web server explains that.
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from deploy.local import Stack
+from tests.cli.command import Cli
+from tests.soak.clients import FIRST_OWNER, Load, Seen, quantile
+from tests.soak.processes import Site
+from tests.soak.rounds import Fault, rounds
+from tests.stack import homes
+from tests.stack.own_home import own_home
+from workers.following.ports import Ports
+
+_REST_S: Final = (3.0, 15.0)
+"""Between two rounds, so that what waits may be taken up, or not."""
+_LANDS_S: Final = 3_600.0
+_LOOKS_EVERY_S: Final = 10.0
+_AT_ONCE: Final = 1_000
+_SHOWN: Final = 10
+
+
+def main(arguments: Sequence[str]) -> int:
+    summary, _, details = str(__doc__).partition("\n\n")
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.soak",
+        description=summary,
+        epilog=details,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--stack", type=Path, required=True, help="the home of a local stack, which is started")
+    parser.add_argument("--seconds", type=float, default=900.0, help="how long faults happen (900)")
+    parser.add_argument("--seed", type=int, default=1, help="of the faults and the clients (1)")
+    parser.add_argument("--rate", type=float, default=20.0, help="actions a second (20)")
+    parser.add_argument("--followers", type=int, default=1_000, help="of each user who saves pins (1000)")
+    parser.add_argument("--owners", type=int, default=4, help="users who save pins (4)")
+    options = parser.parse_args(arguments)
+    stack = Stack(options.stack, lambda _: None)
+    with (
+        tempfile.TemporaryDirectory(prefix="feedstore-soak-") as directory,
+        own_home(stack, Path(directory) / "home") as cli,
+        cli.ports() as ports,
+    ):
+        homes.replay(cli, _follows(options.owners, options.followers))
+        wrong = _soak(stack, cli, ports, options)
+    for line in wrong[:_SHOWN]:
+        print(f"WRONG: {line}", flush=True)
+    print(f"{len(wrong):,} faults" if wrong else "all is as it must be", flush=True)
+    return int(bool(wrong))
+
+
+def _follows(owners: int, followers: int) -> list[bytes]:
+    return [
+        json.dumps({"type": "follow", "ts": 1, "follower": follower, "user": FIRST_OWNER + owner}).encode()
+        for owner in range(owners)
+        for follower in range(1, followers + 1)
+    ]
+
+
+def _soak(stack: Stack, cli: Cli, ports: Ports, options: argparse.Namespace) -> list[str]:
+    """Returns what is wrong, in sentences."""
+    site, seen = Site(cli), Seen()
+    load = Load(site.address, str(time.time_ns()), options.rate, options.owners, options.followers, site.serves, seen)
+    with site.running():
+        began_s = time.monotonic()
+
+        def say(what: str) -> None:
+            print(f"{time.monotonic() - began_s:6.0f} s  {what}", flush=True)
+
+        rng = Random(options.seed)
+        with load.running(options.seed):
+            for faults in rounds(rng):
+                if time.monotonic() - began_s > options.seconds:
+                    break
+                pages = len(seen.pages_s)
+                _happen(stack, site, faults)
+                time.sleep(rng.uniform(*_REST_S))
+                site.look()
+                say("; ".join([*map(str, faults), _figures(seen, pages), _behind(ports)]))
+        say(f"the load has ended: {_figures(seen, 0)}")
+        is_landed = _land(ports, site, say)
+        wrong = [*site.ended, *seen.refused, *(f"a page: {each}" for each in seen.failed)]
+        if not is_landed:
+            return [*wrong, f"not all has landed after {_LANDS_S:.0f} s: {homes.lags(ports)} wait"]
+        wrong += _lost(ports, seen)
+        if letters := ports.dead.count():
+            wrong.append(f"{letters:,} dead letters")
+        say("verify compares every feed")
+        found = cli("verify", "--wait", "10m", code=None)
+        say(found.stderr.splitlines()[-1])
+        if found.exit_code:
+            wrong += [f"verify: {line}" for line in found.stdout.splitlines() or found.stderr.splitlines()]
+    return wrong
+
+
+def _happen(stack: Stack, site: Site, faults: Sequence[Fault]) -> None:
+    """Begins all of them together, ends each after its time, and waits until all servers answer."""
+    began_s = time.monotonic()
+    for fault in faults:
+        match fault.of, fault.how:
+            case "process", how:
+                site.break_(fault.name, how)
+            case "server", "kill":
+                stack.kill(fault.name)
+            case "server", "suspend":
+                stack.suspend(fault.name)
+    for fault in sorted(faults, key=lambda each: each.lasts_s):
+        time.sleep(max(0.0, began_s + fault.lasts_s - time.monotonic()))
+        match fault.of, fault.how:
+            case "process", how:
+                site.mend(fault.name, how)
+            case "server", "kill":
+                stack.start(fault.name, wait=False)
+            case "server", "suspend":
+                stack.resume(fault.name)
+    stack.up()
+
+
+def _figures(seen: Seen, pages: int) -> str:
+    took = seen.pages_s[pages:]
+    return (
+        f"{seen.actions:,} actions, {seen.unanswered:,} attempts unanswered; {len(seen.pages_s):,} pages, p50"
+        f" {quantile(took, 0.5) * 1_000:.0f} ms, p99 {quantile(took, 0.99) * 1_000:.0f} ms, {len(seen.failed):,} failed"
+    )
+
+
+def _behind(ports: Ports) -> str:
+    """How far each cluster is behind, as far as servers say."""
+    said = []
+    for cluster in homes.CLUSTERS:
+        behind = "?"
+        with suppress(*homes.NOT_NOW):
+            behind = f"{(ports.follows.about_now().latest_ms - homes.watermark(ports, cluster)) / 1_000:.0f} s"
+        said.append(f"{cluster} {behind} behind")
+    return ", ".join(said)
+
+
+def _land(ports: Ports, site: Site, say: Callable[[str], None]) -> bool:
+    """Waits until all that was recorded has landed in both clusters. Returns whether it has in time."""
+    until_ms = homes.eventually(ports.follows.now, "the follow store has a time")
+    until_s = time.monotonic() + _LANDS_S
+    while time.monotonic() < until_s:
+        with suppress(*homes.NOT_NOW):
+            if all(homes.watermark(ports, cluster) > until_ms for cluster in homes.CLUSTERS):
+                say("all has landed")
+                return True
+        site.look()
+        say(f"{_behind(ports)}; waiting: {homes.lags(ports)}")
+        time.sleep(_LOOKS_EVERY_S)
+    return False
+
+
+def _lost(ports: Ports, seen: Seen) -> list[str]:
+    """What was acknowledged and is not stored."""
+    lost = []
+    for pins in _portions(seen.saved):
+        states = ports.follows.pins(pins)
+        for pin in pins:
+            if pin not in states:
+                lost.append(f"pin {pin} was acknowledged and is not stored")
+            elif pin in seen.deleted and states[pin].deleted_ms is None:
+                lost.append(f"the deletion of pin {pin} was acknowledged and is not stored")
+    return lost
+
+
+def _portions(pins: Sequence[int]) -> Iterable[Sequence[int]]:
+    return (pins[first : first + _AT_ONCE] for first in range(0, len(pins), _AT_ONCE))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
