@@ -16,7 +16,7 @@ from tests.catalog.catalog_mutants import FOUND_BY, MUTANTS, NO_FLOOR
 from tests.catalog.schedules import Mutant, World, patched, simulate
 from tests.effort import FULL
 
-_RUNS = {"memory": 20_000 if FULL else 300, "rocksdb": 200 if FULL else 3}
+_RUNS = {"memory": 20_000 if FULL else 300, "rocksdb": 60 if FULL else 3}
 _RUNS_ON_SERVERS = 10 if FULL else 2
 _A_FEW = 20_000 if FULL else 30
 
