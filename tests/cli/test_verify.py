@@ -109,6 +109,10 @@ def test_a_sample_is_the_same_for_the_same_seed(filled: Cli) -> None:
     assert chosen is not None
     assert filled.json("verify", "--sample", 5, "--seed", 1)["users"] == 5
     assert filled.json("verify", "--sample", 500, "--seed", 1)["users"] == 13
+
+
+def test_a_seed_without_a_sample_is_refused_and_not_ignored(filled: Cli) -> None:
+    assert "give --sample with it" in filled("verify", "--seed", 7, code=2).stderr
     filled("verify", "--sample", 5, "--users", 1, code=2)
 
 

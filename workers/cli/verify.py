@@ -122,6 +122,8 @@ def verify(
     """
     if users is not None and sample is not None:
         raise click.UsageError("give either --users or --sample")
+    if seed is not None and sample is None:
+        raise click.UsageError("--seed chooses a sample: give --sample with it")
     memory_tuning.relax()
     progress = ProgressLine("verify")
     with session.ports("read") as ports:
