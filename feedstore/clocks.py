@@ -306,10 +306,10 @@ class HomeClock:
                 self._anchor = msgspec.json.decode(self._path.read_bytes(), type=Anchor)
                 self._version = version
         except FileNotFoundError:
-            self._anchor = None
+            self._anchor = self._version = None
         except msgspec.MsgspecError as error:
             # It counts as missing: the next process that may write an anchor writes another.
-            self._anchor = None
+            self._anchor = self._version = None
             self._without = f"{self._path}: {error}"
 
     def _begin(self, moment: Moment) -> None:

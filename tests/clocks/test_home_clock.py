@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,6 +192,27 @@ def test_an_anchor_that_cannot_be_read_is_made_anew(home: Home, content: bytes) 
     (home.folder / "clock.json").write_bytes(content)
     assert home.clock()() == NOW
     assert home.clock(DAY)() == NOW
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"{"), lambda file: file.rename(f"{file}.bak")])
+def test_an_anchor_that_was_brought_back_counts_again(home: Home, damage: Callable[[Path], object]) -> None:
+    """A copy has the times of the file that it was made of, and maybe its inode."""
+    right, wrong = home.clock(), home.clock(-DAY)
+    assert (right(), wrong()) == (NOW, NOW)
+    home.stamped_ms = NOW
+    home.passes(1_000)
+    assert wrong() == NOW + 1_000
+    file = home.folder / "clock.json"
+    content, status = file.read_bytes(), file.stat()
+    damage(file)
+    home.passes(1_000)
+    assert wrong() == NOW - DAY + 2_000, "it may not say when the machine booted"
+    if not file.exists():
+        Path(f"{file}.bak").rename(file)
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+    home.passes(1_000)
+    assert wrong() == NOW + 3_000
 
 
 def test_without_a_place_for_the_anchor_a_process_goes_by_its_own_clock(home: Home) -> None:
