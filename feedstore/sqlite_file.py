@@ -444,13 +444,20 @@ class FairLock:
             mine = threading.Lock()
             mine.acquire()
             self._waiting.append(mine)
-        if mine.acquire(timeout=seconds):
+        try:
+            came = mine.acquire(timeout=seconds)
+        except BaseException:  # interrupted
+            if not self._withdrawn(mine):
+                self.release()
+            raise
+        return came or not self._withdrawn(mine)
+
+    def _withdrawn(self, mine: threading.Lock) -> bool:
+        """Whether a thread does not wait any more; False if the lock was handed to it just now."""
+        with self._mutex, contextlib.suppress(ValueError):
+            self._waiting.remove(mine)
             return True
-        with self._mutex:
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-                return False
-        return True  # it was handed over just now
+        return False
 
     def release(self) -> None:
         with self._mutex:

@@ -141,6 +141,35 @@ def test_a_lock_goes_to_the_thread_that_has_waited_longest() -> None:
     assert lock.acquire(0)
 
 
+@pytest.mark.parametrize("is_handed_over", [False, True])
+def test_a_thread_that_is_interrupted_while_it_waits_keeps_no_lock(
+    monkeypatch: pytest.MonkeyPatch, *, is_handed_over: bool
+) -> None:
+    lock = FairLock()
+    assert lock.acquire(0)
+
+    class Interrupted:
+        """The lock that the interrupted thread sleeps on."""
+
+        def acquire(self, timeout: float | None = None) -> bool:
+            if timeout is None:
+                return True
+            if is_handed_over:
+                lock.release()
+            raise KeyboardInterrupt
+
+        def release(self) -> None: ...
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sqlite_file.threading, "Lock", Interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            lock.acquire(10)
+    if not is_handed_over:
+        assert not lock.acquire(0)
+        lock.release()
+    assert lock.acquire(0)
+
+
 def test_a_process_that_comes_back_waits_behind_the_one_that_was_waiting(path: Path, use: Use) -> None:
     first, second = Turn(path, use.next_suffix), Turn(path, use.next_suffix)  # as two processes have them
     order: list[str] = []
