@@ -131,9 +131,10 @@ def test_a_password_comes_from_its_file_first(tmp_path: Path):
         parse("mysql://feed@db/follows?password_file=nowhere", tmp_path)
 
 
-def test_a_url_with_a_password_is_refused_and_not_repeated():
+@pytest.mark.parametrize("url", ["mysql://feed:s3cret@db/follows", "mysql://feed@db/follows?password=s3cret"])
+def test_a_url_with_a_password_is_refused_and_not_repeated(url: str):
     with pytest.raises(InvalidValueError, match="password_file") as caught:
-        parse("mysql://feed:s3cret@db/follows")
+        parse(url)
     assert "s3cret" not in str(caught.value)
 
 
@@ -147,6 +148,9 @@ def test_a_url_with_a_password_is_refused_and_not_repeated():
         "mysql://feed@db/a/b",
         "mysql://feed@db/a`b",
         "mysql://feed@db:no/follows",
+        "mysql://feed@db..example/follows",
+        f"mysql://feed@{'d' * 64}/follows",
+        "mysql://feed@[::1/follows",
         "mysql://feed@db/follows?what=1",
         "mysql://feed@db/follows?tls=maybe",
         "mysql://feed@db/follows?tls=off&ca=ca.pem",
@@ -292,11 +296,13 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_a_url_in_the_configuration_that_cannot_be_is_named(home: Path):
+    (home / "no_text").write_bytes(b"\xff")
     for work in (lambda each: wiring.open_follows(each, int), wiring.create_follows):
         with pytest.raises(ConfigError, match=r"FEED_FOLLOWS_SHARDS: follows\.shards: url: expected no password"):
             work(config(home, "mysql://feed:s3cret@db/follows"))
-        with pytest.raises(ConfigError, match=r"FEED_FOLLOWS_SHARDS: follows\.shards: .*nowhere"):
-            work(config(home, "mysql://feed@db/follows?password_file=nowhere"))
+        for file, expected in (("no_text", "UTF-8, got 'no_text'"), ("a%00b", "UTF-8, got"), ("nowhere", "nowhere")):
+            with pytest.raises(ConfigError, match=rf"FEED_FOLLOWS_SHARDS: follows\.shards: .*{expected}"):
+                work(config(home, f"mysql://feed@db/follows?password_file={file}"))
     with pytest.raises(ConfigError, match=r"follows\.shards: mysql and sqlite: expected urls of one scheme"):
         config(home, "mysql://feed@db/follows", "sqlite:data/follows.db")
 

@@ -79,25 +79,29 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
     expected = (
         "mysql://USER@HOST[:PORT]/DATABASE[?ca=FILE&cert=FILE&key=FILE&password_file=FILE&tls=verify|encrypt|off]"
     )
-    parts = urlsplit(url)
-    if parts.password is not None:
-        raise InvalidValueError("url", "mysql://...", "no password in it: use password_file, or the environment")
     try:
+        parts = urlsplit(url)
         port = parts.port or DEFAULT_PORT
+        host = parts.hostname or ""
+        host.encode("idna")  # as a connection would
         given = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
     except ValueError:
-        raise InvalidValueError("url", url, expected) from None
+        raise InvalidValueError("url", url.rpartition("@")[2], expected) from None
+    if parts.password is not None or "password" in given:
+        raise InvalidValueError("url", "mysql://...", "no password in it: use password_file, or the environment")
     database = unquote(parts.path.removeprefix("/"))
-    named = bool(parts.hostname and parts.username and database) and "/" not in database and "`" not in database
+    named = bool(host and parts.username and database) and "/" not in database and "`" not in database
     if parts.scheme != "mysql" or not named or not given.keys() <= set(_PARAMETERS):
         raise InvalidValueError("url", url, expected)
-    host = parts.hostname or ""
     tls = given.get("tls", "off" if host in _LOOPBACK and "ca" not in given else "verify")
     if tls not in _TLS or (tls == "off" and given.keys() & {"ca", "cert", "key"}):
         raise InvalidValueError("url", url, expected)
     files = {name: base / given[name] for name in ("ca", "cert", "key") if name in given}
     if "password_file" in given:
-        password = (base / given["password_file"]).read_text("utf-8").rstrip("\r\n")
+        try:
+            password = (base / given["password_file"]).read_text("utf-8").rstrip("\r\n")
+        except ValueError:
+            raise InvalidValueError("password_file", given["password_file"], "a file of text in UTF-8") from None
     else:
         password = environ.get(PASSWORD_VARIABLE, "")
     return MySQLServer(host, port, unquote(parts.username or ""), database, password, cast("Tls", tls), **files)
