@@ -22,7 +22,7 @@ from feedstore.domain import (
     Unfollow,
     Unfollowed,
 )
-from feedstore.follows.port import ActionRefusedError
+from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError
 from feedstore.follows.shard import KIND_CODES, Changes, PinRow, Standing, Wanted
 
 Answer = RecordedAction | ActionRefusedError
@@ -59,9 +59,14 @@ def fingerprint(action: Action) -> bytes:
     return hashlib.blake2b(_encoder.encode(action), digest_size=16).digest()
 
 
-def decode_answer(answer: bytes) -> Answer:
-    """Reads an answer that was kept under a key. Raises msgspec.MsgspecError or InvalidValueError if it is not one."""
-    decoded = _answers.decode(answer)
+def decode_answer(key: str, answer: bytes) -> Answer:
+    """Reads an answer that was kept under a key. Raises FollowStoreUnavailableError if a newer program has kept it."""
+    try:
+        decoded = _answers.decode(answer)
+    except msgspec.MsgspecError as error:
+        raise FollowStoreUnavailableError(
+            f"the answer under {key!r} cannot be read by this program: {error}: update it"
+        ) from error
     return ActionRefusedError(decoded.reason, decoded.message) if isinstance(decoded, _Refused) else decoded
 
 
@@ -141,7 +146,7 @@ def record(
         if stored is not None and stored[0] != asked:
             answer = key_reused(key or "")
         elif stored is not None and stored[1] is not None:
-            answer = decode_answer(stored[1])
+            answer = decode_answer(key or "", stored[1])
         else:
             answer = refusal or _record_one(action, now_ms, standing, changes, boards_here=boards_here)
             if key is not None:

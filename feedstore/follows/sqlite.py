@@ -100,7 +100,9 @@ def stamped_ms(paths: Sequence[Path]) -> int:
     for path in paths:
         if path.is_file():
             with closing(SqliteFile(path, USE)) as file, file.read() as connection:
-                latest_ms = max(latest_ms, *connection.execute("SELECT latest_ms FROM shard_state").fetchone())
+                latest_ms = max(
+                    latest_ms, *connection.execute("SELECT coalesce(max(latest_ms), 0) FROM shard_state").fetchone()
+                )
     return latest_ms
 
 

@@ -18,8 +18,6 @@ from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Final, TypeVar, assert_never
 
-import msgspec
-
 from feedstore.background import Background
 from feedstore.domain import (
     MAX_ID,
@@ -752,14 +750,7 @@ class _Elsewhere:
         if self.fingerprints.get(key, item.fingerprint) != item.fingerprint:
             return recording.key_reused(key)
         answer = self.answers.get(key)
-        if answer is None:
-            return None
-        try:
-            return recording.decode_answer(answer)
-        except (msgspec.MsgspecError, InvalidValueError) as error:
-            raise FollowStoreUnavailableError(
-                f"the answer under {key!r} cannot be read by this program: {error}"
-            ) from error
+        return None if answer is None else recording.decode_answer(key, answer)
 
 
 def _decided(

@@ -30,6 +30,7 @@ from feedstore.follows.port import (
     ROW_ACTIONS,
     ROW_BYTES,
     ActionRefusedError,
+    FollowStoreUnavailableError,
     Merged,
     OutboxRow,
     PinState,
@@ -293,6 +294,14 @@ def test_a_key_twice_in_a_batch(store: FollowStore):
     assert isinstance(answers[2], ActionRefusedError)
     assert answers[2].reason == "key_reused"
     assert len(outbox_actions(store)) == 1
+
+
+def test_an_answer_of_a_newer_program_is_not_now(store: FollowStore, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as newer:
+        newer.setattr("feedstore.follows.recording._encode_answer", lambda _: b'{"type":"what is new"}')
+        ask(store, Follow(1, user(2)), "key")
+    with pytest.raises(FollowStoreUnavailableError, match="the answer under 'key' cannot be read by this program"):
+        ask(store, Follow(1, user(2)), "key")
 
 
 @pytest.mark.parametrize("key", ["", "x" * 129, "a\nb", "\ud800"])

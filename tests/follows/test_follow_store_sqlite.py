@@ -20,6 +20,7 @@ from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
 from feedstore.follows import sqlite
 from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
 from feedstore.follows.sqlite import SQLiteShard
+from feedstore.follows.sqlite_files import migrate
 from feedstore.follows.store import FollowStore
 from feedstore.follows.versions import migrations
 from feedstore.follows.watched import mix
@@ -60,6 +61,14 @@ def test_creating_again_keeps_what_stands(path: Path):
 def test_a_file_without_tables_is_not_migrated(path: Path):
     path.touch()
     with pytest.raises(FollowStoreUnavailableError, match="version 0, this program needs"):
+        open_one(path)
+
+
+def test_a_file_whose_creation_was_cut_off_has_stamped_nothing_and_is_refused(path: Path):
+    with pytest.raises(ZeroDivisionError):
+        migrate(path, lambda _: 1 // 0)
+    assert sqlite.stamped_ms([path]) == 0
+    with pytest.raises(FollowStoreUnavailableError, match="it is no shard, and was opened as shard 0 of 1"):
         open_one(path)
 
 
