@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple
 from feedstore.domain import RESERVED_FROM
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
-from feedstore.follows.port import Backlog, RecordCounts, WrongStoreError
+from feedstore.follows.port import Backlog, RecordCounts
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -44,9 +44,9 @@ from feedstore.follows.shard import (
     outbox_rows,
     reaching,
 )
-from feedstore.follows.sqlite_files import USE, migrate, version_of
+from feedstore.follows.sqlite_files import USE, migrate, version_in, version_of
 from feedstore.follows.store import FollowStore
-from feedstore.follows.versions import refuse_shard, refuse_version
+from feedstore.follows.versions import lost, refuse_shard, refuse_version
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
@@ -70,8 +70,8 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
 
 
 def missing(paths: Sequence[Path]) -> list[Path]:
-    """The files of a store that are not there."""
-    return [path for path in paths if not path.is_file()]
+    """The files of a store that are not there, or have no tables. Raises FollowStoreUnavailableError."""
+    return [path for path in paths if not path.is_file() or version_in(path) == 0]
 
 
 def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> FollowStore:
@@ -92,25 +92,21 @@ def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tr
 
 
 def stamped_ms(paths: Sequence[Path]) -> int:
-    """The latest time that any of a store's files has stamped or settled; 0 if there are no files. Writes nothing.
+    """The latest time that any of a store's files has stamped or settled; 0 if all are missing. Writes nothing.
 
     Raises FollowStoreUnavailableError.
     """
     latest_ms = 0
-    for path in paths:
-        if path.is_file():
-            with closing(SqliteFile(path, USE)) as file, file.read() as connection:
-                latest_ms = max(
-                    latest_ms, *connection.execute("SELECT coalesce(max(latest_ms), 0) FROM shard_state").fetchone()
-                )
+    for path in set(paths).difference(missing(paths)):
+        with closing(SqliteFile(path, USE)) as file, file.read() as connection:
+            (stamped_ms,) = connection.execute("SELECT coalesce(max(latest_ms), 0) FROM shard_state").fetchone()
+        latest_ms = max(latest_ms, stamped_ms)
     return latest_ms
 
 
 def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteShard":
-    if missing([path]):
-        raise WrongStoreError(
-            f"{path}: no such file: bring the store back from a copy; only if it is a new one: feedctl schema apply"
-        )
+    if not path.is_file():
+        raise lost(path, "no such file")
     file = SqliteFile(path, USE)
     try:
         with file.read() as connection:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from feedstore.follows.port import FollowStoreUnavailableError, WrongStoreError
-from feedstore.follows.versions import latest, migrations, refuse_version
+from feedstore.follows.versions import latest, lost, migrations, refuse_version
 from feedstore.sqlite_file import SqliteFile, Use
 
 _away = FollowStoreUnavailableError
@@ -31,14 +31,22 @@ def version_of(connection: sqlite3.Connection) -> int:
     return version
 
 
-def lacking(path: Path) -> list[int]:
-    """The versions of the tables that an existing file lacks, ascending.
-
-    Raises FollowStoreUnavailableError: it is another file, newer than this program, or cannot be read.
-    """
+def version_in(path: Path) -> int:
+    """The version of the tables in a file; 0 if it has none. Raises FollowStoreUnavailableError."""
+    if not path.is_file():
+        raise lost(path, "no such file")
     with closing(SqliteFile(path, USE)) as file, file.read() as connection:
-        version = version_of(connection)
-    if version > latest("sqlite"):
+        return version_of(connection)
+
+
+def lacking(path: Path) -> list[int]:
+    """The versions of the tables that a file lacks, ascending.
+
+    Raises FollowStoreUnavailableError: it is missing, another file, without tables, newer than this program, or cannot
+    be read.
+    """
+    version = version_in(path)
+    if not 0 < version <= latest("sqlite"):
         refuse_version(path, version, "sqlite")
     return [each for each, _ in migrations("sqlite") if each > version]
 

@@ -26,8 +26,19 @@ def latest(database: Database) -> int:
     return migrations(database)[-1][0]
 
 
+def lost(where: object, why: str) -> WrongStoreError:
+    """The error about a database that was not made yet, or whose content is gone. They look the same."""
+    return WrongStoreError(
+        f"{where}: {why}: bring the store back from a copy; only if it is a new one: feedctl schema apply"
+    )
+
+
 def refuse_version(where: object, version: int, database: Database) -> None:
-    """Raises OutdatedStoreError, WrongStoreError unless the tables of a database are of this program's version."""
+    """Raises OutdatedStoreError, WrongStoreError unless the tables of a database are of this program's version. 0: it
+    has none.
+    """
+    if version == 0:
+        raise lost(where, "it has no tables")
     said = f"{where}: its tables have version {version}, this program needs {latest(database)}"
     if version < latest(database):
         raise OutdatedStoreError(f"{said}: migrate it")

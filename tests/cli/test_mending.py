@@ -131,26 +131,33 @@ def test_a_killed_repair_is_finished_by_the_next(filled: Cli) -> None:
     assert filled.export("b") == filled.export("a")
 
 
-def test_no_empty_follow_store_is_made_under_feeds(filled: Cli) -> None:
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_no_empty_follow_store_is_made_under_feeds(filled: Cli, *, is_emptied: bool) -> None:
     """By such a store every feed would be wrong, and a repair would empty them."""
-    _lose_follows(filled)
+    _lose_follows(filled, is_emptied=is_emptied)
 
+    for command in (("migrate",), ("work", "--until-idle"), ("status",)):
+        assert "data/follows.db: it has no tables" in filled(*command, code=2).stderr or not is_emptied
     said = filled("schema", "apply", code=1).stderr
 
     assert "data/follows.db: missing from the follow store, and there are feeds of it in a and b" in said
     assert filled.hint("schema apply --empty") in said
-    assert not (filled.home / "data/follows.db").exists()
+    assert (filled.home / "data/follows.db").exists() == is_emptied
     assert filled.feed(1), "pages of ids are served"
     filled("schema", "apply", "--empty")
     assert (filled.home / "data/follows.db").exists()
 
 
-def test_a_missing_follow_store_is_made_if_no_feeds_are_known(cli: Cli) -> None:
-    _lose_follows(cli)
+@pytest.mark.parametrize("is_emptied", [False, True])
+def test_a_missing_follow_store_is_made_if_no_feeds_are_known(cli: Cli, *, is_emptied: bool) -> None:
+    _lose_follows(cli, is_emptied=is_emptied)
     assert "its tables are up to date" in cli("schema", "apply").stderr
     cli("follow", 1, "--user", 2)
 
 
-def _lose_follows(cli: Cli) -> None:
+def _lose_follows(cli: Cli, *, is_emptied: bool) -> None:
+    """is_emptied: whether the file is there without what was in it, as a file system may leave it after a crash."""
     for file in (cli.home / "data").glob("follows.db*"):
         file.unlink()
+    if is_emptied:
+        (cli.home / "data/follows.db").touch()

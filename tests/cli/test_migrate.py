@@ -138,7 +138,7 @@ def test_a_home_of_a_newer_program_is_left_alone(cli: Cli) -> None:
 
 
 def test_a_lost_store_is_not_made_by_a_migration(cli: Cli) -> None:
-    for name, said in (("queue.db", cli.hint("reindex")), ("follows.db", "bring it back")):
+    for name, said in (("queue.db", cli.hint("reindex")), ("follows.db", "bring the store back")):
         (cli.home / "data" / name).rename(cli.home / name)
         assert said in cli("migrate", code=2).stderr
         assert not (cli.home / "data" / name).exists()

@@ -18,7 +18,13 @@ from follow_places import NOW, FakeClock
 from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
 from feedstore.follows import sqlite
-from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
+from feedstore.follows.port import (
+    FollowStoreUnavailableError,
+    OutdatedStoreError,
+    Request,
+    WrongStoreError,
+    actions_in,
+)
 from feedstore.follows.sqlite import SQLiteShard
 from feedstore.follows.sqlite_files import migrate
 from feedstore.follows.store import FollowStore
@@ -60,7 +66,8 @@ def test_creating_again_keeps_what_stands(path: Path):
 
 def test_a_file_without_tables_is_not_migrated(path: Path):
     path.touch()
-    with pytest.raises(FollowStoreUnavailableError, match="version 0, this program needs"):
+    assert (sqlite.missing([path]), sqlite.stamped_ms([path])) == ([path], 0)
+    with pytest.raises(WrongStoreError, match=r"follows\.db: it has no tables: bring the store back from a copy"):
         open_one(path)
 
 

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from feedstore.app.config import Config
 from feedstore.clocks import wall_ms
 from feedstore.follows import sqlite, sqlite_files
-from feedstore.follows.port import WrongStoreError
 from workers.app import wiring
 from workers.app.checks import files_of, open_to_others
 from workers.queue.embedded import EmbeddedQueue, has_dead_letters, open_dead_letters, stored_partitions
@@ -36,8 +35,6 @@ def plan(config: Config) -> list[MigrationStep]:
 
 def _follow_store(config: Config) -> Iterator[MigrationStep]:
     paths = config.shard_files
-    if missing := next((path for path in paths if not path.is_file()), None):
-        raise WrongStoreError(f"{missing}: no such file: bring it back")
     for version in sorted({version for path in paths for version in sqlite_files.lacking(path)}):
         yield MigrationStep(f"follow store: tables of version {version}", lambda to=version: sqlite.create(paths, to))  # type: ignore[misc]
 

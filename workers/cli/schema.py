@@ -44,9 +44,9 @@ def schema_apply(session: Session, *, empty: bool) -> None:
     If an attribute is set to another value, the command does not change it: schema check names it. HBase reopens the
     regions of a changed table, a few at a time.
 
-    If a shard of the follow store is missing and a cluster has feeds, the command creates nothing: measured by an empty
-    store, every feed would be wrong, and feedctl repair would remove all entries. Bring the shard back from a copy, or
-    give --empty.
+    If a shard of the follow store is missing or has no tables, and a cluster has feeds, the command creates nothing:
+    measured by an empty store, every feed would be wrong, and feedctl repair would remove all entries. Bring the shard
+    back from a copy, or give --empty.
 
     \b
     Examples:
