@@ -13,7 +13,7 @@ from feedstore.follows import copies, recording
 from feedstore.follows.copies import LostRecords
 from feedstore.follows.port import MAX_PAGE, Reconciled
 from feedstore.follows.recording import Claims
-from feedstore.follows.shard import EdgeKey, EdgeRow, FollowerRow, PinIndexRow, PinRow, Shard, Standing, Wanted
+from feedstore.follows.shard import EdgeKey, EdgeRow, FollowerRow, PinIndexRow, PinRow, Shard, Wanted
 from feedstore.follows.watched import Shards
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
@@ -103,10 +103,7 @@ def _of_pins(shards: Shards, rows: Sequence[PinRow], *, write: bool) -> Reconcil
 
 
 def _claim(shard: Shard, boards: dict[int, int]) -> None:
-    def decide(_: int, standing: Standing) -> tuple[Any, None]:
-        return recording.claim(Claims(boards, {}), standing)[0], None
-
-    shard.transact(Wanted(boards=list(boards)), decide)
+    shard.transact(Wanted(boards=list(boards)), lambda _, standing: recording.claim(Claims(boards, {}), standing))
 
 
 def _bring_back(shards: Shards, *, edges: Sequence[EdgeRow] = (), pins: Sequence[PinRow] = ()) -> None:

@@ -239,10 +239,6 @@ class Shard(Protocol):
         """The edges with these keys that exist, in any order."""
         ...
 
-    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
-        """The active edges of a follower and, with a time, the tombstones that committed at or after it."""
-        ...
-
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         """The first `limit` active edges of several followers: in the order of `places`, ascending by edge key within
         each.

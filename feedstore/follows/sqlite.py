@@ -317,15 +317,10 @@ def _put_outbox(connection: sqlite3.Connection, made: Sequence[_Made[Any]]) -> N
 # Reads
 # --------------------------------------------------------------------------------------------------------------------
 
-_FOLLOWERS: Final = (
-    "SELECT kind, followee, follower, ts, active FROM followers WHERE kind = ? AND followee = ? AND follower > ?"
-)
-_ALL_FOLLOWERS_PAGE: Final = f"{_FOLLOWERS} ORDER BY follower LIMIT ?"
-_ACTIVE_FOLLOWERS_PAGE: Final = f"{_FOLLOWERS} AND active = 1 ORDER BY follower LIMIT ?"
+_FOLLOWERS: Final = "SELECT kind, followee, follower, ts, active FROM followers WHERE active >= ? AND kind = ?"
+_FOLLOWERS_PAGE: Final = f"{_FOLLOWERS} AND followee = ? AND follower > ? ORDER BY follower LIMIT ?"
 # The rows come in the order of the primary key: SQLite walks the ids of a list in their order, and sorts nothing.
-_FOLLOWERS_OF: Final = "SELECT kind, followee, follower, ts, active FROM followers WHERE kind = ? AND followee IN ({})"
-_ALL_FOLLOWERS_OF: Final = f"{_FOLLOWERS_OF} ORDER BY kind, followee, follower LIMIT ?"
-_ACTIVE_FOLLOWERS_OF: Final = f"{_FOLLOWERS_OF} AND active = 1 ORDER BY kind, followee, follower LIMIT ?"
+_FOLLOWERS_OF: Final = f"{_FOLLOWERS} AND followee IN ({{}}) ORDER BY kind, followee, follower LIMIT ?"
 _INDEXED: Final = "SELECT pin, owner, board, created_ms, saved_ms, deleted_ms FROM pin_index"
 _NEWEST: Final = (
     f"{_INDEXED} WHERE kind = ? AND followee = ? AND created_ms BETWEEN ? AND ? AND (created_ms < ? OR pin > ?)"
@@ -348,7 +343,6 @@ _ENDED_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE follower = ? AND (kind, followee) > (?, ?) AND active = 0 AND committed_ms >= ?"
     " ORDER BY kind, followee LIMIT ?"
 )
-_ACTIVE_OR_CHANGED: Final = f"{_EDGE} WHERE follower = ? AND (active = 1 OR committed_ms >= ?) ORDER BY kind, followee"
 _ALL_EDGES_AFTER: Final = (
     f"{_EDGE} WHERE (follower, kind, followee) > (?, ?, ?) AND active >= ? ORDER BY follower, kind, followee LIMIT ?"
 )
@@ -526,8 +520,7 @@ class SQLiteShard:
             sqlite_boards.changed(connection, (row[1] for row in rows if row[0] == _BOARD))
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
-        page = _ALL_FOLLOWERS_PAGE if tombstones else _ACTIVE_FOLLOWERS_PAGE
-        of_many = _ALL_FOLLOWERS_OF if tombstones else _ACTIVE_FOLLOWERS_OF
+        active = int(not tombstones)
         rows: list[FollowerRow] = []
         with self._database.read() as connection:
             for (kind, from_first), some in itertools.groupby(places, lambda place: (place[1], place[0] == 0)):
@@ -535,18 +528,16 @@ class SQLiteShard:
                     break
                 if from_first:
                     followees = [followee for _, _, followee in some]
-                    rows += _first_of_many(connection, of_many, (kind,), followees, limit - len(rows))
+                    rows += _first_of_many(connection, _FOLLOWERS_OF, (active, kind), followees, limit - len(rows))
                 else:
                     for follower, _, followee in some:
-                        rows += connection.execute(page, (kind, followee, follower, limit - len(rows))).fetchall()
+                        bound = (active, kind, followee, follower, limit - len(rows))
+                        rows += connection.execute(_FOLLOWERS_PAGE, bound).fetchall()
         return rows
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
         with self._database.read() as connection:
             return list(_select_many(connection, _EDGES, 3, keys))
-
-    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
-        return self._database.rows(_ACTIVE_OR_CHANGED, (follower, or_changed_since_ms))  # nothing is later than null
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         rows: list[EdgeRow] = []

@@ -448,15 +448,12 @@ class FollowStore:
             edges[follower, followee] = Edge(follower, followee, ts, bool(active))
         return edges
 
-    def following(self, follower: int, changed_since_ms: int | None = None) -> list[Edge]:
-        """The active edges of a follower; with `changed_since_ms` also those that ended (committed) at or after that
-        time.
-        """
-        rows = self._all.on(
-            self._all.shard_of(follower),
-            lambda shard: shard.active_edges(follower, or_changed_since_ms=changed_since_ms),
-        )
-        return [_edge(row) for row in rows]
+    def following(self, follower: int) -> list[Edge]:
+        """The active edges of a follower: all pages of `following_after` together."""
+        edges: list[Edge] = []
+        while page := self.following_after(follower, edges[-1].followee if edges else None, MAX_PAGE):
+            edges += page
+        return edges
 
     def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
         """A page of the active edges of a follower in the order of their followees, after a given one. Fewer than

@@ -708,7 +708,6 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         (statements.whole_pins([(each % 2, each) for each in range(1, 900)], 9, 50), "PRIMARY"),
         (statements.pins_saved_since([SavedFrom(1, 2, 3, 4), *SAVED], 1, 5), "pin_index_saved"),
         (statements.boards_of([2, *range(3, 50)], (2, 7), 5), "boards_owner"),
-        (statements.active_edges(1, 2), "PRIMARY"),
         (statements.active_edges_after([(1, 0, 2), (2, -1, 0), (3, -1, 0)], 3), "PRIMARY"),
         (statements.ended_edges_after(1, 5, (0, 2), 3), "PRIMARY"),
         (statements.all_edges_after((1, 0, 2), 3, tombstones=False), "PRIMARY"),

@@ -256,13 +256,11 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
 @pytest.mark.parametrize(
     "statement",
     [
-        sqlite._ALL_FOLLOWERS_PAGE,
-        sqlite._ACTIVE_FOLLOWERS_PAGE,
+        sqlite._FOLLOWERS_PAGE,
         sqlite._NEWEST,
         sqlite._SAVED_SINCE,
         sqlite._ACTIVE_EDGES_AFTER,
         sqlite._ENDED_EDGES_AFTER,
-        sqlite._ACTIVE_OR_CHANGED,
         sqlite._BOARDS_OF,
         sqlite._ALL_EDGES_AFTER,
         sqlite._EVERY_FOLLOWER_AFTER,
@@ -272,7 +270,10 @@ def test_rule_11_what_is_acknowledged_is_synced(path: Path):
         sqlite._values(sqlite._LINES, 4, 4),
         *sqlite._EXPIRE,
         *(sqlite._values(text, 3, 4) for text in (sqlite._EDGES,)),
-        *(sqlite._values(text, 1, 4) for text in (sqlite._PINS, sqlite._CLOCKS, sqlite._BOARDS, sqlite._KEYS)),
+        *(
+            sqlite._values(text, 1, 4)
+            for text in (sqlite._FOLLOWERS_OF, sqlite._PINS, sqlite._CLOCKS, sqlite._BOARDS, sqlite._KEYS)
+        ),
     ],
 )
 def test_a_page_is_read_by_key_and_never_sorted(path: Path, statement: str):

@@ -172,10 +172,6 @@ class MemoryShard:
     def _edges_of(self, follower: int) -> list[EdgeRow]:
         return [self._edges[key] for key in sorted(self._edges) if key[0] == follower]
 
-    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
-        since_ms = or_changed_since_ms
-        return [row for row in self._edges_of(follower) if row[4] or (since_ms is not None and row[5] >= since_ms)]
-
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         found = [row for follower, *after in places for row in self._edges_of(follower) if row[1:3] > tuple(after)]
         return [row for row in found if row[4]][:limit]

@@ -269,9 +269,6 @@ class MySQLShard:
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
         return self._all(sql.edges(keys, sql.UNLOCKED))
 
-    def active_edges(self, follower: int, *, or_changed_since_ms: int | None) -> list[EdgeRow]:
-        return self._all([sql.active_edges(follower, or_changed_since_ms)])
-
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         return self._first(places, limit, lambda some, most: self._all([sql.active_edges_after(some, most)]))
 

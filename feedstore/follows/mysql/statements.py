@@ -480,11 +480,6 @@ def boards_of(owners: Sequence[int], after: BoardRow, limit: int) -> str:
     )
 
 
-def active_edges(follower: int, or_changed_since_ms: int | None) -> str:
-    changed = "" if or_changed_since_ms is None else f" OR committed_ms >= {or_changed_since_ms:d}"
-    return f"{_EDGE} WHERE follower = {follower:d} AND (active = 1{changed}) ORDER BY kind, followee"
-
-
 def active_edges_after(places: Sequence[EdgeKey], limit: int) -> str:
     """One range over the primary key, in whose order the rows come; it ends where the page is full."""
     ranges = [
