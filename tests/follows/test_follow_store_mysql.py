@@ -620,7 +620,7 @@ def test_a_migration_that_was_cut_off_is_done_again(new: list[mysql.MySQLServer]
     mysql.create(new[:1])
     connection = mysql_places.connect(new[0])
     connection.run(["DELETE FROM schema_versions", "DROP TABLE refills", "DROP TABLE outbox"])
-    with pytest.raises(FollowStoreUnavailableError, match="version 0, this program needs"):
+    with pytest.raises(FollowStoreUnavailableError, match="it has no tables"):
         mysql.open_store(new[:1])
     mysql.create(new[:1])
     mysql.open_store(new[:1]).close()
