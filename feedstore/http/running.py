@@ -41,8 +41,14 @@ class InThreads:
                 raise _waited()
             return call()
 
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._threads, self._tracer.bound(begun))
+        except RuntimeError as error:  # the machine has no thread left
+            turn.given_up = True  # the pool has kept the call, for the threads that it has
+            if turn.begun:
+                raise
+            raise ProblemError(problems.OVERLOADED, "try again", cause=str(error)) from error
         self._under_way += 1
-        future = asyncio.get_running_loop().run_in_executor(self._threads, self._tracer.bound(begun))
         # The call counts as under way until it has ended, even if its caller no longer waits.
         future.add_done_callback(self._ended)
         # A call may hang in its thread far beyond the deadline of the request.

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,27 @@ def test_a_call_counts_until_it_has_ended_even_if_nobody_waits_for_it(one_thread
             await asyncio.sleep(0.01)
 
     asyncio.run(main())
+
+
+def test_where_no_thread_can_be_had_a_call_is_refused_and_later_ones_are_made(
+    one_thread: InThreads, monkeypatch: pytest.MonkeyPatch
+):
+    made = []
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def main() -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", refuse)
+            for number in range(3):  # more than may wait
+                with pytest.raises(ProblemError) as refusal:
+                    await one_thread.run(partial(made.append, number), long())
+                assert refusal.value.kind is OVERLOADED
+        await one_thread.run(partial(made.append, "later"), long())
+
+    asyncio.run(main())
+    assert made == ["later"]
 
 
 def test_what_a_call_raises_comes_back(one_thread: InThreads):
