@@ -81,15 +81,16 @@ class Refills:
                 return
             if not self._lookups.take(now_s):
                 return
-            with contextlib.suppress(Full):
+            with contextlib.suppress(Full, RuntimeError):  # if the machine has no thread left, a later walk tries again
                 self._waiting.put_nowait(user)
                 self._done_s[user] = now_s
                 self._done_s.move_to_end(user)
                 if len(self._done_s) > REMEMBERED_MAX:
                     self._done_s.popitem(last=False)
                 if self._thread is None:
-                    self._thread = threading.Thread(target=self._run, name="refills", daemon=True)
-                    self._thread.start()
+                    thread = threading.Thread(target=self._run, name="refills", daemon=True)
+                    thread.start()
+                    self._thread = thread
 
     def close(self) -> None:
         """Handles the users that still wait, for at most `CLOSE_S`."""

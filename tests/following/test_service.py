@@ -360,6 +360,26 @@ def test_a_refill_that_could_not_be_recorded_is_asked_for_by_the_next_walk(error
     assert follows.asked == 2
 
 
+def test_where_no_thread_can_be_had_a_refill_fails_no_page_and_is_asked_for_later(monkeypatch: pytest.MonkeyPatch):
+    asked: list[int] = []
+
+    class Follows(_Away):
+        def ask_refill(self, users: list[int], *_: object) -> int:
+            asked.extend(users)
+            return len(users)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    refills = Refills(Follows(ValueError()), HOUR_MS, time.monotonic)  # type: ignore[arg-type]
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        refills.ask(USER)
+    refills.ask(8)
+    refills.close()
+    assert sorted(asked) == [USER, 8]
+
+
 def test_a_page_does_not_wait_for_a_refill_to_be_recorded(pair: Pair):
     gate = threading.Event()
 
