@@ -2,10 +2,10 @@
 
 import math
 import threading
-import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Sequence
+from http.client import HTTPException
 from typing import Final
 
 import msgspec
@@ -15,8 +15,8 @@ from feedstore.metering.plots import HOUR_S, WINDOW_S, Hour, Plot, PlotsUnavaila
 STEP_S: Final = 15
 AGAIN_S: Final = 5.0
 """How long an answer is reused: all callers at about the same time get the same one."""
-WITHIN_S: Final = 3.0
-"""How long one query may take."""
+WITHIN_S: Final = 5.0
+"""How long all queries of one answer may take together."""
 _ANSWER_MAX: Final = 8_000_000
 
 
@@ -50,7 +50,7 @@ class PrometheusHours:
         clock: Callable[[], float],
         wall_s: Callable[[], float],
     ) -> None:
-        self._url = url.rstrip("/")
+        self._url = url
         self._matching = matching
         self._plots = plots
         self._clock = clock
@@ -67,10 +67,10 @@ class PrometheusHours:
             if self._clock() - self._asked_s >= AGAIN_S:
                 try:
                     self._kept = self._asked()
-                except PlotsUnavailableError as error:
+                except (OSError, HTTPException, msgspec.MsgspecError, ValueError) as error:
                     # The failure is kept: callers that wait behind this one must not each wait as long, as there are
                     # few threads.
-                    self._kept, self._why = None, str(error)
+                    self._kept, self._why = None, f"{self._url} does not answer: {error}"
                 self._asked_s = self._clock()
             if self._kept is None:
                 raise PlotsUnavailableError(self._why)
@@ -80,6 +80,7 @@ class PrometheusHours:
         """Does nothing, as nothing is open."""
 
     def _asked(self) -> Hour:
+        until_s = self._clock() + WITHIN_S
         # At whole steps, so that the next answer has the same points, except the newest.
         end = math.floor(self._wall_s() / STEP_S) * STEP_S
         times = range(end - HOUR_S + STEP_S, end + 1, STEP_S)
@@ -87,27 +88,29 @@ class PrometheusHours:
         lines: dict[tuple[str, str], list[float | None]] = {}
         for plot in self._plots:
             for reading in plot.readings:
-                for found in self._series(reading, times):
+                for found in self._series(reading, times, until_s):
                     name = name_of(reading, found.metric.get(reading.by, ""))
                     line = lines.setdefault((plot.name, name), [None] * len(times))
                     for at, text in found.values:
+                        if (place := places.get(round(at))) is None:
+                            raise ValueError("it answers for other times than it was asked for")
                         number = float(text)
                         if math.isfinite(number):
-                            line[places[round(at)]] = number
+                            line[place] = number
         return Hour("prometheus", 1_000 * STEP_S, [1_000 * at for at in times], drawn(self._plots, lines))
 
-    def _series(self, reading: Reading, times: range) -> list[_Found]:
+    def _series(self, reading: Reading, times: range, until_s: float) -> list[_Found]:
+        within_s = until_s - self._clock()
+        if within_s <= 0:
+            raise TimeoutError(f"not all of it within {WITHIN_S:g} s")
         asked = urllib.parse.urlencode(
             {
                 "query": query(reading, self._matching, f"{WINDOW_S}s"),
                 "start": times[0],
                 "end": times[-1],
                 "step": STEP_S,
-                "timeout": f"{WITHIN_S}s",
+                "timeout": f"{within_s:.3f}s",
             }
         )
-        try:
-            with urllib.request.urlopen(f"{self._url}/api/v1/query_range?{asked}", timeout=WITHIN_S) as answer:  # noqa: S310 - the configuration's own
-                return _decode(answer.read(_ANSWER_MAX)).data.result
-        except (OSError, urllib.error.URLError, msgspec.MsgspecError, ValueError) as error:
-            raise PlotsUnavailableError(f"{self._url} does not answer: {error}") from error
+        with urllib.request.urlopen(f"{self._url}/api/v1/query_range?{asked}", timeout=within_s) as answer:  # noqa: S310 - the configuration's own
+            return _decode(answer.read(_ANSWER_MAX)).data.result

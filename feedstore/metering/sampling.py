@@ -48,6 +48,9 @@ class Sampler:
         except PortError as error:
             _log.info("sample.unavailable", error=str(error))
             return
+        except Exception:  # noqa: BLE001  # a fault of ours: if the thread ended, the plots would stop for good
+            _log.exception("sample.failed")
+            return
         with self._lock:
             self._recorder.take(self._wall_ms(), metrics)
 

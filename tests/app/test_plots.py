@@ -1,7 +1,9 @@
 """Plots of the last hour: from samples of a process, and from a Prometheus."""
 
+import errno
 import http.server
 import json
+import socket
 import threading
 import urllib.parse
 from collections.abc import Iterator
@@ -11,8 +13,9 @@ from typing import Any
 import pytest
 from prometheus_client.core import Metric
 
+from feedstore.errors import NotNowError
 from feedstore.metering import Definition, Label, families
-from feedstore.metering.asking import AGAIN_S, STEP_S, PrometheusHours
+from feedstore.metering.asking import AGAIN_S, STEP_S, WITHIN_S, PrometheusHours
 from feedstore.metering.plots import (
     Growth,
     Hour,
@@ -24,6 +27,7 @@ from feedstore.metering.plots import (
     quantile,
     query,
 )
+from feedstore.metering.sampling import Sampler
 from workers.app.metrics import ALL
 from workers.app.plots import PLOTS
 
@@ -154,6 +158,63 @@ def test_a_prometheus_that_does_not_answer_is_not_asked_again_for_a_moment() -> 
         with pytest.raises(PlotsUnavailableError, match="does not answer"):
             source.hour()
         assert len(asked) == 2
+
+
+def test_all_queries_of_an_answer_together_have_a_bounded_time() -> None:
+    """A caller that waits for plots holds one of the few threads that answer Prometheus itself."""
+    now_s = 0.0
+
+    def clock() -> float:
+        nonlocal now_s
+        now_s += WITHIN_S / 2  # between any two looks at it
+        return now_s
+
+    with prometheus(b'{"data": {"result": []}}') as (url, asked):
+        with pytest.raises(PlotsUnavailableError, match="within"):
+            PrometheusHours(url, "", TESTED, clock, lambda: 7_200.0).hour()
+        assert len(asked) < len([reading for plot in TESTED for reading in plot.readings])
+
+
+def test_what_speaks_no_http_is_not_now() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as connection:
+                connection.recv(65_536)
+                connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(PlotsUnavailableError, match="does not answer"):
+            PrometheusHours(url, "", TESTED[:1], lambda: 0.0, lambda: 7_200.0).hour()
+        answering.join()
+
+
+def test_a_prometheus_whose_port_is_no_number_is_not_now() -> None:
+    with pytest.raises(PlotsUnavailableError, match="does not answer"):
+        PrometheusHours("http://localhost:web", "", TESTED[:1], lambda: 0.0, lambda: 7_200.0).hour()
+
+
+def test_a_prometheus_that_answers_of_other_times_is_not_now() -> None:
+    found = {"metric": {"cluster": "a"}, "values": [[7_201, "4"]]}
+    answer = json.dumps({"data": {"result": [found]}}).encode()
+    with prometheus(answer) as (url, _), pytest.raises(PlotsUnavailableError):
+        PrometheusHours(url, "", TESTED[:1], lambda: 0.0, lambda: 7_200.0).hour()
+
+
+def test_a_sample_that_fails_does_not_end_the_samples() -> None:
+    faults: list[Exception] = [OSError(errno.ENFILE, "too many open files in system"), NotNowError("away")]
+
+    def metrics() -> list[Metric]:
+        if faults:
+            raise faults.pop()
+        return []
+
+    sampler = Sampler(TESTED, metrics, lambda: 1_000)
+    for taken in (0, 0, 1):
+        sampler.take()
+        assert len(sampler.hour().times_ms) == taken
 
 
 @pytest.mark.parametrize(("answer", "status"), [(b"no", 200), (b"{}", 200), (b"away", 503)])
