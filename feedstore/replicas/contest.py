@@ -4,6 +4,7 @@ The preferred cluster is asked. If it raises, another one is asked at once; if i
 after a short wait (a *hedge*). `health` says which cluster to ask, and when; this module asks it.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -83,6 +84,24 @@ class Contest:
         if question.is_late:
             raise self._late("; ".join(["no cluster answered in time", *question.failures]))
         raise self._unavailable("no cluster answered: " + "; ".join(question.failures))
+
+    def all(self, ask: Callable[[str, float], T], deadline_s: float) -> dict[str, T]:
+        """The answer of each cluster that answers in time. They are asked at once, also those whose breaker is open; it
+        shows nothing of their health. ask: as of `first`.
+        """
+        until_s = max(deadline_s, self._clock() + ATTEMPT_S_MIN)
+        ended: SimpleQueue[Attempt[T]] = SimpleQueue()
+        made = (Attempt(name, partial(ask, name, until_s), ended.put, self._clock) for name in self._reads)
+        under_way = sum(self._reads[each.name].start(each) for each in made)
+        answers: dict[str, T] = {}
+        with contextlib.suppress(Empty):
+            for _ in range(under_way):
+                attempt = ended.get(timeout=max(0.0, until_s - self._clock()))
+                if attempt.error is None:
+                    answers[attempt.name] = attempt.answer
+                elif not isinstance(attempt.error, NotNowError):
+                    raise attempt.error
+        return answers
 
     def close(self) -> None:
         """Begins nothing new."""

@@ -99,13 +99,8 @@ class Replicas:
         breaker is open: for people, not for pages.
         """
         before = (int.from_bytes(column, "big") - 1).to_bytes(len(column), "big")
-        found: dict[str, bool | None] = {}
-        for name, source in self._sources.items():
-            try:
-                found[name] = list(source.replica.tables[table].read(row, before, 1, deadline_s)) == [column]
-            except UnavailableError:
-                found[name] = None
-        return found
+        found = self._contest.all(self._asking(table, row, before, 1), deadline_s)
+        return {name: list(found[name]) == [column] if name in found else None for name in self._sources}
 
     def behind_ms(self, name: str) -> int | None:
         """How far a cluster may be behind, by its last known watermark; None if unknown."""
@@ -141,12 +136,14 @@ class Replicas:
     ) -> Answer:
         """failed: a cluster that has already failed, and how."""
         watermarks_ms = self._watermarks.copy()  # before any read, as in `read`
-
-        def ask(name: str, until_s: float) -> Sequence[bytes]:
-            return self._sources[name].replica.tables[table].read(row, after, limit, until_s)
-
-        name, columns = self._contest.first(ask, deadline_s, failed)
+        name, columns = self._contest.first(self._asking(table, row, after, limit), deadline_s, failed)
         return Answer(columns, name, self._behind_ms(watermarks_ms[name]))
+
+    def _asking(
+        self, table: str, row: bytes, after: bytes | None, limit: int
+    ) -> Callable[[str, float], Sequence[bytes]]:
+        """Reads one row of the cluster of a name, until a time of the clock."""
+        return lambda name, until_s: self._sources[name].replica.tables[table].read(row, after, limit, until_s)
 
     def _behind_ms(self, watermark_ms: int | None) -> int | None:
         return behind_ms(watermark_ms, self._clock_ms())

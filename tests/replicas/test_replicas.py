@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from feedstore.domain import Entry
-from feedstore.following import FEEDS, Page, row_key, trusted_watermark
+from feedstore.following import FEEDS, Page, columns, row_key, trusted_watermark
 from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import Attempt, InPlace, OnThreads
 from feedstore.replicas.breaker import FAILURES, OPEN_S_MAX
@@ -438,6 +438,14 @@ def test_failures_that_are_not_in_a_row_open_nothing():
 
 # Threads
 # --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cluster_that_hangs_hides_nothing_of_another_one(timed: Pair):
+    timed.fill(range(1, 3))
+    timed.a.gate.clear()
+    [column] = columns([(1, 1_001)])
+    held = timed.replicas.which_hold(FEEDS, row_key(USER), column, time.monotonic() + 1)
+    assert held == {"a": None, "b": True}
 
 
 def test_nothing_is_begun_once_it_is_closed():
