@@ -103,8 +103,8 @@ class Served:
 class App:
     """An ASGI application.
 
-    access: decides who may do what. within_s: how long a request may take, counted from its head. clock: the service's
-    own, in s.
+    access: decides who may do what. within_s: how long a request may take, once all of it has arrived. clock: the
+    service's own, in s.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class App:
         try:
             try:
                 path, route = self._place(scope["path"], method)
-                answer = await route.handler(Incoming(scope, receive, headers, path, began_s))
+                answer = await route.handler(Incoming(scope, receive, headers, path))
             except Exception as raised:  # noqa: BLE001 - every request must be answered
                 error = raised if isinstance(raised, ProblemError) else problems.of(raised, self._known, route.again)
                 if error.kind is problems.INTERNAL:
@@ -239,7 +239,6 @@ class App:
         async def answer(request: Incoming) -> Response:
             headers = request.headers
             self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
-            deadline_s = request.began_s + self._within_s
             words, others = _NO_WORDS, request.path
             if endpoint.words:
                 words = {name: request.path[name] for name in endpoint.words}
@@ -248,6 +247,7 @@ class App:
             query = incoming.query(request.scope["query_string"], into)  # type: ignore[arg-type]
             body = None if decoder is None else await incoming.body(request, decoder, bytes_max)
             key = _text(headers.get(b"idempotency-key"))
+            deadline_s = self._deadline_s()  # what a client takes to send its body has a limit of its own
             asked: Asked[Any, Any] = Asked(ids, query, body, key, deadline_s, words)
             runner = _runner(self._runners, endpoint, query)
             return _answer(_encode(await _run(runner, partial(call, api, asked), deadline_s)))

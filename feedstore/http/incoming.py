@@ -25,15 +25,12 @@ _sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 
 
 class Incoming(msgspec.Struct, frozen=True):
-    """A request as it came. headers: by name, the last of each. path: the variable parts of its path, by name. began_s:
-    when it began, by the server's clock.
-    """
+    """A request as it came. headers: by name, the last of each. path: the variable parts of its path, by name."""
 
     scope: Scope
     receive: Receive
     headers: Mapping[bytes, bytes]
     path: Mapping[str, str]
-    began_s: float
 
 
 def request_id(given: bytes) -> str | None:

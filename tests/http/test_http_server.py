@@ -165,6 +165,21 @@ def test_a_client_that_ends_in_the_middle_of_a_request_is_closed(inside: InProce
         assert connection.recv(65_536) == b""
 
 
+def test_a_body_that_takes_longer_than_an_answer_may_is_no_overload(inside: InProcess):
+    body = b'{"follower": "1", "user": "2"}'
+    with closing(inside.connect()) as connection:
+        connection.settimeout(DEADLINE_S)
+        connection.sendall(
+            b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        inside.pair.now_s += 60  # far beyond [serving] deadline
+        connection.sendall(body)
+        [answer] = answers_to_end(connection)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
 def test_who_waits_to_be_asked_for_the_body_is_asked(inside: InProcess):
     body = b'{"follower": "1", "user": "2"}'
     with closing(inside.connect()) as connection:
