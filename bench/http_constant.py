@@ -36,7 +36,7 @@ def main() -> None:
     as_served = sys.argv[2:] == ["as-served"]
     config = uvicorn.Config(
         app(int(sys.argv[1])),
-        http=bounded(PATIENCE_S, CONNECTIONS) if as_served else "httptools",
+        http=bounded(PATIENCE_S, CONNECTIONS, lambda _: None) if as_served else "httptools",
         loop="uvloop",
         ws="none",
         lifespan="off",

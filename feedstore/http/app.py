@@ -123,6 +123,7 @@ class App:
         self._within_s = within_s
         self._clock = clock
         self._metrics = Metrics()
+        self.refused = self._metrics.refused
         self._log = _log.bind()
         self._draining = False
         self._ready = _Ready(lambda: _run(self._runners.pages, served.ready, self._deadline_s()), clock)

@@ -22,6 +22,7 @@ import socket
 import struct
 import termios
 import weakref
+from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -70,10 +71,12 @@ class Clients:
     """All clients of one server, used by its event loop alone.
 
     patience_s: how long a client may take to send a request, and to take an answer. at_most: the most connections.
+    refused: is told the status of each request that is refused before the application has it.
     """
 
-    def __init__(self, patience_s: float, at_most: int) -> None:
+    def __init__(self, patience_s: float, at_most: int, refused: Callable[[int], None]) -> None:
         self.patience_s = patience_s
+        self.refused = refused
         self.last_words_s = patience_s / 4
         """How long a client has to take its last answer, after which its connection ends."""
         self.turn_s = patience_s / 8
@@ -277,6 +280,8 @@ class Connection(HttpToolsProtocol):
             return
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
             raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
+        if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
+            raise ProblemError(problems.MALFORMED_REQUEST, "the target of the request has no path: send at least /")
         if self._codings and self._codings != [b"chunked"]:
             raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding that is accepted is chunked")
         if self._spare and self.url.partition(b"?")[0] not in HEALTH:
@@ -430,6 +435,7 @@ class Connection(HttpToolsProtocol):
             return
         request_id = secrets.token_hex(8)
         _log.info("http.refused", request_id=request_id, status=error.kind.status, error=error.for_log())
+        self.clients.refused(error.kind.status)
         content = error.document(request_id)
         headers = {
             **error.headers,
@@ -547,6 +553,6 @@ def _crowded() -> ProblemError:
     return ProblemError(problems.OVERLOADED, "too many connections")
 
 
-def bounded(patience_s: float, at_most: int) -> type[Connection]:
+def bounded(patience_s: float, at_most: int, refused: Callable[[int], None]) -> type[Connection]:
     """The class of the connections of one server."""
-    return type("Connection", (Connection,), {"clients": Clients(patience_s, at_most)})
+    return type("Connection", (Connection,), {"clients": Clients(patience_s, at_most, refused)})

@@ -12,18 +12,20 @@ from feedstore.metering.histogram import Histogram
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SERVED: Final = Counted("feedstore/http/metrics.py", ("serve",))
-_ENDPOINT: Final = Label("endpoint", of="the endpoints of docs/http.md; `none` for all other paths")
+_ENDPOINT: Final = Label(
+    "endpoint", of="the endpoints of docs/http.md; `none` for all other paths, and for what is refused unread"
+)
 
 REQUESTS: Final = _SERVED.counter(
     "feed_http_requests_total",
-    "HTTP requests answered",
+    "HTTP requests answered, also those that are refused unread, as when too many connections come",
     _ENDPOINT,
     Label("method", of="the methods of docs/http.md; `other` for all else"),
     Label("status", of="the statuses of docs/http.md"),
 )
 SECONDS: Final = _SERVED.histogram(
     "feed_http_request_seconds",
-    "Duration of HTTP requests, from the first byte of the head to the last of the answer",
+    "Duration of HTTP requests, from when they are begun until their answer is handed to the kernel",
     _ENDPOINT,
     buckets=_BUCKETS_S,
 )
@@ -51,6 +53,10 @@ class Metrics:
         self._under_way -= 1
         self._requests[endpoint, method, status] += 1
         self._times[endpoint].add(took_s)
+
+    def refused(self, status: int) -> None:
+        """Counts a request that was refused before it was read."""
+        self._requests["none", "other", status] += 1
 
     def text(self, others: Iterable[Metric]) -> bytes:
         """All current metrics in Prometheus' text format, followed by those of other parts."""

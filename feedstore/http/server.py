@@ -35,7 +35,7 @@ class HttpServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=bounded(patience_s, connections),
+                http=bounded(patience_s, connections, app.refused),
                 interface="asgi3",
                 ws="none",
                 lifespan="off",

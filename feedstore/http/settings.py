@@ -16,7 +16,7 @@ class HttpSettings(
     rename={"patience_ms": "patience", "drain_ms": "drain"},
 ):
     """How HTTP is served. tokens: None admits only this machine. threads: for calls that wait for servers. patience_ms:
-    how long a client may take to send a head, or a body. drain_ms: how long a server keeps serving, not ready, after it
+    how long a client may take to send a request. drain_ms: how long a server keeps serving, not ready, after it
     was told to end.
     """
 

@@ -22,6 +22,7 @@ class TracedApp:
         self._app = app
         self._tracer = tracer
         self.drain = app.drain
+        self.refused = app.refused
         self.close = app.close
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -39,6 +39,7 @@ def test_what_is_served_is_what_is_named(inside: InProcess):
     }
     assert requests["feed", "GET", "200"] == 30
     assert requests["none", "GET", "404"] == 1
+    assert requests["none", "other", "501"] == 1
     # Nothing that a caller made up becomes a label.
     assert not any("1234" in str(key) or "BREW" in str(key) for key in requests)
 

@@ -268,6 +268,15 @@ def test_what_is_no_http_is_told_so(inside: InProcess, raw: bytes):
     assert "expected an HTTP request, without TLS: " in str(problem(document)["detail"])
 
 
+@pytest.mark.parametrize("target", [b"http://localhost", b"http://localhost?limit=1"])
+def test_an_absolute_target_without_a_path_is_said_to_have_none(inside: InProcess, target: bytes):
+    with closing(inside.connect()) as connection:
+        connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answer = read_to_end(connection)
+    assert kind(answer) == "malformed-request"
+    assert b"has no path" in answer
+
+
 def test_connections_are_bounded(small: InProcess):
     with client_of(small.server.address) as client, ExitStack() as opened:
         connections = [opened.enter_context(closing(small.connect())) for _ in range(5)]
