@@ -133,12 +133,12 @@ class Tokens:
             _log.info("tokens.changed", tokens=len(self._tokens))
 
 
-def _seen(path: Path) -> _Seen | None:
-    """None if there is no such file, or it cannot be looked at."""
+def _seen(path: Path) -> _Seen:
+    """Unlike that of any file if there is no such file, or it cannot be looked at."""
     try:
         status = path.stat()
     except OSError:
-        return None
+        return _Seen(0, 0, 0)
     return _Seen(status.st_ino, status.st_size, status.st_ctime_ns)
 
 

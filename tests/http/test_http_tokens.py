@@ -8,6 +8,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -330,17 +331,24 @@ def test_a_token_is_revoked_though_the_file_could_not_be_read_at_first(tmp_path:
     assert "unknown token" in _lets_in(tokens, token)
 
 
-def test_a_file_that_cannot_be_read_any_more_leaves_the_tokens_that_were_read_last(tmp_path: Path):
+def test_a_file_that_cannot_be_read_any_more_leaves_the_tokens_that_were_read_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    log = Mock()
+    monkeypatch.setattr("feedstore.http.tokens._log", log)
     path, clock = tmp_path / "tokens.toml", _Clock()
     token = issue(path, "web", ["read"])
     tokens = Tokens(path, clock, wall_ms=lambda: 0)
     good = path.read_text()
-    for broken in ("[[tokens]]", None):
-        path.unlink()
+    for broken in (None, "[[tokens]]", None):
+        path.unlink(missing_ok=True)
         if broken is not None:
             path.write_text(broken)
-        clock.s += LOOK_S
-        assert _lets_in(tokens, token) == "yes"
+        log.reset_mock()
+        for _ in range(2):
+            clock.s += LOOK_S
+            assert _lets_in(tokens, token) == "yes"
+        assert [call.args for call in log.error.call_args_list] == [("tokens.unreadable",)], broken
     path.touch(mode=0o600)
     clock.s += LOOK_S
     assert "unknown token" in _lets_in(tokens, token)
