@@ -23,7 +23,7 @@ from feedstore.http.connections import SPARE_PLACES
 from feedstore.http.cursors import Cursors, load_key
 from feedstore.http.endpoint import Endpoint, Part
 from feedstore.http.problems import Known
-from feedstore.http.queues import Queues, QueuesUnavailableError
+from feedstore.http.queues import BoundedQueues, Queues, QueuesUnavailableError
 from feedstore.http.running import InThreads, Runners
 from feedstore.http.server import HttpServer
 from feedstore.http.site import assets
@@ -95,6 +95,7 @@ def open_app(
         actions=_threads(http.threads, clock, tracer),
     )
     service, boards, catalogs = services
+    queues = BoundedQueues(queues, clock)
     catalog_parts, catalog_problems, catalog_metrics = _of_catalogs(catalogs, posting)
 
     def metrics() -> list[Metric]:

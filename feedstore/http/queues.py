@@ -1,11 +1,18 @@
 """The state of the workers' side. It is a port, because the workers import this package and not the other way round."""
 
-from collections.abc import Sequence
-from typing import Protocol
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from functools import partial
+from typing import Final, Protocol
 
 import msgspec
 
+from feedstore.background import on_a_thread
 from feedstore.errors import NotNowError
+
+STATE_S: Final = 3.0
+"""How long a caller waits for the state of queues: a broker that hangs can take minutes."""
 
 
 class QueuesUnavailableError(NotNowError):
@@ -60,3 +67,44 @@ class Queues(Protocol):
         None if the work is done, or if nothing is known of it here. Returns at once.
         """
         ...
+
+
+class BoundedQueues:
+    """Queues whose state is looked at on a thread, one look at a time, and waited for at most `STATE_S` from the
+    beginning of the look. So metrics, and the status, say what else is known while a broker hangs. clock: in s.
+    """
+
+    def __init__(self, queues: Queues, clock: Callable[[], float]) -> None:
+        self._queues = queues
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._look: Future[QueuesState] | None = None
+        self._until_s = 0.0
+
+    def state(self) -> QueuesState:
+        with self._lock:
+            look = self._look
+            if look is None or look.done():
+                look = self._look = Future()
+                self._until_s = self._clock() + STATE_S
+                try:
+                    on_a_thread("queues")(partial(self._run, look))
+                except RuntimeError as error:  # the machine has no thread left
+                    look.set_exception(QueuesUnavailableError(str(error)))
+            left_s = self._until_s - self._clock()
+        try:
+            return look.result(max(0.0, left_s))
+        except TimeoutError:
+            raise QueuesUnavailableError(f"no answer within {STATE_S:g} s") from None
+
+    def letters(self, after: int, limit: int) -> Sequence[Letter]:
+        return self._queues.letters(after, limit)
+
+    def stopped(self) -> str | None:
+        return self._queues.stopped()
+
+    def _run(self, look: "Future[QueuesState]") -> None:
+        try:
+            look.set_result(self._queues.state())
+        except Exception as error:  # noqa: BLE001 - the callers that wait for the answer raise it
+            look.set_exception(error)

@@ -6,6 +6,7 @@ import signal
 import socket
 import ssl
 import subprocess
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -106,13 +107,18 @@ def feedctl_serve(cli: Cli, *words: object) -> Iterator[tuple[subprocess.Popen[b
 
 
 class FakeQueues:
-    """Queues with one group and a few dead letters; `away` makes them unavailable."""
+    """Queues with one group and a few dead letters; `away` makes them unavailable, and a `gate` that is not set is
+    waited for.
+    """
 
     def __init__(self) -> None:
         self.away = False
+        self.gate = threading.Event()
+        self.gate.set()
         self.dead = [Letter(n, "feed.actions", "expander", "malformed", "no object", 1_000 + n, 5) for n in range(1, 6)]
 
     def state(self) -> QueuesState:
+        assert self.gate.wait(DEADLINE_S)
         if self.away:
             raise QueuesUnavailableError("secret-broker:9092 is away")
         return QueuesState([GroupState("expander", "feed.actions", 3)], len(self.dead))

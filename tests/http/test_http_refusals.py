@@ -11,6 +11,7 @@ from feedstore.domain import MAX_ID, RESERVED_FROM
 from feedstore.following import endpoints as following_endpoints
 from feedstore.http import problems
 from feedstore.http.incoming import BODY_BYTES_MAX
+from tests.cli.command import eventually
 from tests.replicas.fakes import USER
 
 FOLLOW = {"follower": "1", "user": "2"}
@@ -187,6 +188,20 @@ def test_what_is_unavailable_may_be_asked_again_and_names_no_server(inside: InPr
         assert (status["groups"], status["dead_letters"]) == (None, None)
         assert [cluster["name"] for cluster in status["clusters"]] == ["a", "b"]
         assert "feed_group_lag" not in client.http.get("/metrics").text
+
+
+def test_a_queue_that_hangs_keeps_neither_metrics_nor_the_status_waiting(
+    inside: InProcess, monkeypatch: pytest.MonkeyPatch
+):
+    """A server that says nothing while a broker hangs would hide that its pages are well."""
+    monkeypatch.setattr("feedstore.http.queues.STATE_S", 0.05)
+    inside.queues.gate.clear()
+    with client_of(inside.server.address) as client:
+        for _ in range(6):  # more than there are threads for it
+            assert client.get("/v1/status")["groups"] is None
+            assert "feed_group_lag{" not in client.http.get("/metrics").text
+        inside.queues.gate.set()
+        eventually(lambda: client.get("/v1/status")["groups"], "it is asked again")
 
 
 def test_a_fault_is_a_problem_too(inside: InProcess, monkeypatch: pytest.MonkeyPatch):
