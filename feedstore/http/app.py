@@ -319,7 +319,7 @@ def _runner(runners: Runners, endpoint: Endpoint[Any, Any, Any], query: Any) -> 
         return runners.looks
     if endpoint.is_bounded(query):
         return runners.bounded
-    return runners.reads if endpoint.scope == "read" else runners.actions
+    return runners.reads if endpoint.scope == "read" or endpoint.method == "GET" else runners.actions
 
 
 def _answer(content: bytes, media_type: Header = _JSON) -> Response:

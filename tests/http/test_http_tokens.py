@@ -2,10 +2,12 @@
 
 import socket
 import stat
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -15,14 +17,16 @@ import pytest
 from http_servers import InProcess, check_problem, client_of, in_process
 
 from feedstore.app.config import DEFAULT, parse
-from feedstore.app.http import ENDPOINTS, listen
+from feedstore.app.http import ENDPOINTS, WAITING_FOR_EACH_THREAD, listen
 from feedstore.domain import Follow, RefillAsked, board
 from feedstore.errors import ConfigError
 from feedstore.following.refills import ASKED_PER_S_MAX, BURST_S
 from feedstore.follows.port import Request, actions_in
 from feedstore.http.connections import PIPELINED_MAX
 from feedstore.http.problems import ProblemError
+from feedstore.http.queues import Letter
 from feedstore.http.tokens import LOOK_S, SCOPES, Scope, Tokens, is_loopback, issue, listed, revoke
+from tests.cli.command import DEADLINE_S
 from tests.effort import part
 
 FOLLOW = {"follower": "1", "user": "2"}
@@ -81,6 +85,35 @@ def test_a_token_says_what_it_lets_its_bearer_do(guarded: InProcess, tokens: dic
         answer = asked(guarded, "GET", "/v1/token", wrong)
         assert answer.status_code == 401
         check_problem(answer)
+
+
+def test_dead_letters_that_hang_keep_no_action_waiting(
+    tmp_path: Path, tokens: dict[Scope, str], monkeypatch: pytest.MonkeyPatch
+):
+    at_most = 1 + WAITING_FOR_EACH_THREAD
+    gate = threading.Event()
+
+    def hangs(*_: object) -> Sequence[Letter]:
+        assert gate.wait(DEADLINE_S)
+        return []
+
+    environ = {"FEED_HTTP_THREADS": "1", "FEED_SERVING_DEADLINE": "60s"}
+    with (
+        in_process(tmp_path / "home", 'tokens = "tokens.toml"\n', environ) as inside,
+        ThreadPoolExecutor(at_most + 1) as asking,
+    ):
+        monkeypatch.setattr(inside.queues, "letters", hangs)
+
+        def statuses() -> Iterator[int]:
+            ask = partial(asked, inside, "GET", "/v1/dead-letters", f"Bearer {tokens['operate']}")
+            for done in as_completed([asking.submit(ask) for _ in range(at_most + 1)]):
+                yield done.result().status_code
+
+        found = statuses()
+        assert next(found) == 503, "no more may wait"
+        assert asked(inside, "POST", "/v1/follows", f"Bearer {tokens['write']}").status_code == 200
+        gate.set()
+        assert [*found] == [200] * at_most
 
 
 def test_dead_letters_come_in_pages(guarded: InProcess, tokens: dict[Scope, str]):
