@@ -10,7 +10,7 @@ server of the stack, some of the processes, or both. Take a stack of its own.
 
 When the load has ended, everything must land. Status 1: something that was acknowledged is not stored, a feed is not
 what the follow store says, there are dead letters, a process ended by itself, an action was refused, or a page had no
-answer though no fault of the web server explains that.
+answer though no server was away that explains it.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -93,11 +93,13 @@ def _soak(stack: Stack, cli: Cli, ports: Ports, options: argparse.Namespace) -> 
             for faults in rounds(rng):
                 if time.monotonic() - began_s > options.seconds:
                     break
-                pages = len(seen.pages_s)
+                pages, failed = len(seen.pages_s), len(seen.failed)
                 _happen(stack, site, faults)
                 time.sleep(rng.uniform(*_REST_S))
                 site.look()
                 say("; ".join([*map(str, faults), _figures(seen, pages), _behind(ports)]))
+                for each in {*seen.failed[failed:]}:
+                    say(f"a page failed: {each}")
         say(f"the load has ended: {_figures(seen, 0)}")
         is_landed = _land(ports, site, say)
         wrong = [*site.ended, *seen.refused, *(f"a page: {each}" for each in seen.failed)]
@@ -116,6 +118,11 @@ def _soak(stack: Stack, cli: Cli, ports: Ports, options: argparse.Namespace) -> 
 
 def _happen(stack: Stack, site: Site, faults: Sequence[Fault]) -> None:
     """Begins all of them together, ends each after its time, and waits until all servers answer."""
+    with site.server_away() if any(fault.of == "server" for fault in faults) else nullcontext():
+        _happen_now(stack, site, faults)
+
+
+def _happen_now(stack: Stack, site: Site, faults: Sequence[Fault]) -> None:
     began_s = time.monotonic()
     for fault in faults:
         match fault.of, fault.how:
@@ -139,9 +146,10 @@ def _happen(stack: Stack, site: Site, faults: Sequence[Fault]) -> None:
 
 def _figures(seen: Seen, pages: int) -> str:
     took = seen.pages_s[pages:]
+    p50_ms, p99_ms = (1_000 * quantile(took, part) for part in (0.5, 0.99))
     return (
         f"{seen.actions:,} actions, {seen.unanswered:,} attempts unanswered; {len(seen.pages_s):,} pages, p50"
-        f" {quantile(took, 0.5) * 1_000:.0f} ms, p99 {quantile(took, 0.99) * 1_000:.0f} ms, {len(seen.failed):,} failed"
+        f" {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms; {len(seen.excused):,} failed in faults, {len(seen.failed):,} without"
     )
 
 

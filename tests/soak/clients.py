@@ -26,7 +26,8 @@ FIRST_OWNER: Final = 10_000_000
 class Seen:
     """What the clients have seen. saved: the pins that were acknowledged. deleted: those of them whose deletion was
     acknowledged. unanswered: attempts of actions without an answer; each was repeated with its key. refused: actions
-    that were answered by something else than success. failed: pages that had to be answered and were not.
+    that were answered by something else than success. failed: pages that had to be answered and were not. excused:
+    pages that were not answered while a fault explains it.
     """
 
     saved: list[int] = field(default_factory=list)
@@ -36,6 +37,7 @@ class Seen:
     refused: list[str] = field(default_factory=list)
     pages_s: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    excused: list[str] = field(default_factory=list)
 
 
 class Client:
@@ -155,8 +157,9 @@ class Load:
                 status, said = 0, repr(error).encode()
             if status == 200:
                 self.seen.pages_s.append(time.monotonic() - began_s)
-            elif must_serve and self.must_serve():
-                self.seen.failed.append(f"{status} {said.decode(errors='replace')[:300]}")
+            else:
+                why = f"{status} {said.decode(errors='replace')[:300]}"
+                (self.seen.failed if must_serve and self.must_serve() else self.seen.excused).append(why)
         client.close()
 
 

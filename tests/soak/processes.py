@@ -22,6 +22,7 @@ _WORDS: Final = {
 SERVE: Final = "serve"
 PROCESSES: Final = (*_WORDS, SERVE)
 _ANSWERS_S: Final = 120.0
+_EXCUSED_S: Final = 10.0
 
 
 class Site:
@@ -37,6 +38,7 @@ class Site:
         self._parts = {name: Part(cli, name, *said) for name, said in words.items()}
         self._excused_until_s = 0.0
         self._is_broken = False
+        self._is_alone = False
         self.ended: list[str] = []
 
     @property
@@ -55,8 +57,25 @@ class Site:
                 part.remove()
 
     def serves(self) -> bool:
-        """Whether a page must be answered now: no fault of the web server is there, nor was a moment ago."""
-        return not self._is_broken and time.monotonic() >= self._excused_until_s
+        """Whether a page must be answered now: neither the web server nor a server of the stack has a fault, or had one
+        a moment ago. While one cluster is away, the other one serves alone. If it has more to do than it can, it does
+        not answer for a second now and then, as while its Java collects garbage.
+        """
+        return not self._is_broken and not self._is_alone and time.monotonic() >= self._excused_until_s
+
+    @contextmanager
+    def server_away(self) -> Iterator[None]:
+        """A server has a fault until the end of the block."""
+        self._is_alone = True
+        try:
+            yield
+        finally:
+            self._excuse()
+            self._is_alone = False
+
+    def _excuse(self) -> None:
+        """Requests that hung meanwhile may still fail."""
+        self._excused_until_s = time.monotonic() + _EXCUSED_S
 
     def break_(self, name: str, how: str) -> None:
         if not self._is_there(name):
@@ -75,8 +94,7 @@ class Site:
             self._parts[name].signal(signal.SIGCONT)
         if name == SERVE:
             eventually(self._answers, "the web server answers again", _ANSWERS_S)
-            # Requests that hung meanwhile may still fail.
-            self._excused_until_s = time.monotonic() + 10
+            self._excuse()
             self._is_broken = False
 
     def look(self) -> None:
