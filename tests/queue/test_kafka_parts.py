@@ -17,7 +17,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, dead_letters, parse, queue, reading, topics
+from workers.queue.kafka import KafkaAddress, dead_letters, parse, producers, queue, reading, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
@@ -25,6 +25,7 @@ from workers.queue.kafka.queue import KafkaQueue, connect
 from workers.queue.kafka.reconnecting import LOOK_AGAIN_MS, DirectSocket, WaitingClient
 from workers.queue.kafka.topics import TopicDefinition, definitions
 from workers.queue.port import (
+    MAX_MESSAGE_BYTES,
     Message,
     MessageRefusedError,
     PositionLostError,
@@ -519,7 +520,8 @@ def test_a_group_that_no_broker_knows_has_no_members() -> None:
 
 def test_what_reaches_no_broker_leaves_no_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Servers and workers try again and again, for as long as the brokers are away."""
-    monkeypatch.setattr(queue, "REQUEST_MS", 100)
+    for module in (queue, producers):
+        monkeypatch.setattr(module, "REQUEST_MS", 100)
     monkeypatch.setattr(reading, "REQUEST_S", 0.1)
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))
@@ -530,7 +532,7 @@ def test_what_reaches_no_broker_leaves_no_thread(monkeypatch: pytest.MonkeyPatch
         with pytest.raises(QueueUnavailableError), translated(str(address)):
             reading.client(address, group_id=None)
         with pytest.raises(QueueUnavailableError), translated(str(address)):
-            queue.producer(address)
+            producers.producer(address)
         # Those of earlier tests may end meanwhile.
         assert {*threading.enumerate()} <= threads
         assert len(list(Path("/proc/self/fd").iterdir())) <= descriptors
@@ -569,7 +571,7 @@ class Shared:
 def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two relays share one: that of one shard must not end because that of another has waited for too long."""
     shared = Shared()
-    monkeypatch.setattr(queue, "producer", lambda *_, **__: shared)
+    monkeypatch.setattr(producers, "producer", lambda *_: shared)
     opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 1, DELIVERIES: 1})
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(opened.publish, DELIVERIES, [b"x"])
@@ -587,45 +589,125 @@ def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch
 # Dead letters.
 
 
+class DeadTopic:
+    """The broker of dead letters, and a client that reads them."""
+
+    def __init__(self) -> None:
+        self.records: list[SimpleNamespace] = []
+        self._at = 0
+
+    def beginning_offsets(self, places: list[TopicPartition], timeout_ms: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 0)
+
+    def end_offsets(self, places: list[TopicPartition], timeout_ms: float) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, len(self.records))
+
+    def seek(self, _: TopicPartition, offset: int) -> None:
+        self._at = offset
+
+    def position(self, _: TopicPartition, timeout_ms: float) -> int:
+        return self._at
+
+    def poll(self, timeout_ms: float) -> dict[TopicPartition, list[SimpleNamespace]]:
+        found, self._at = self.records[self._at :], len(self.records)
+        return {TopicPartition("feed.dead", 0): found}
+
+    def close(self, autocommit: bool) -> None: ...
+
+
 class Sender:
-    """A producer whose every message fails, or none."""
+    """A producer for that topic. fails: whether no message is acknowledged. tries_on: how often it cannot be closed,
+    because it still tries a message.
+    """
 
-    def __init__(self, *, fails: bool) -> None:
+    def __init__(self, topic: DeadTopic, *, fails: bool = False, tries_on: int = 0) -> None:
         self.config = {"api_version": (4, 0)}
-        self.sent = 0
         self.closed = False
+        self._topic = topic
         self._fails = fails
+        self._tries_on = tries_on
 
-    def send(self, *_: object, **__: object) -> "Sender":
+    def send(self, _: str, value: bytes | None, key: bytes, headers: list[Any], partition: int) -> "Sender":
+        if len(value or b"") + sum(len(text) for _, text in headers) > dead_letters.MAX_RECORD_BYTES:
+            raise kafka_errors.MessageSizeTooLargeError
+        if not self._fails:
+            offset = len(self._topic.records)
+            self._topic.records.append(SimpleNamespace(offset=offset, key=key, value=value, headers=headers))
         return self
 
     def flush(self, timeout: float) -> None: ...
 
     def get(self, timeout: float) -> None:
         if self._fails:
-            raise kafka_errors.TopicAuthorizationFailedError
-        self.sent += 1
+            raise kafka_errors.NotEnoughReplicasError
 
     def close(self, timeout: float) -> None:
+        if self._tries_on:
+            self._tries_on -= 1
+            raise kafka_errors.KafkaTimeoutError
         self.closed = True
 
 
-def test_dead_letters_are_buried_again_by_a_new_producer_after_one_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing, working = Sender(fails=True), Sender(fails=False)
+def letters_of(
+    topic: DeadTopic, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
+) -> tuple[dead_letters.KafkaDeadLetters, list[object]]:
+    """Dead letters whose producers are these, one after the other; and the version that each of them is told."""
     versions: list[object] = []
+    following = iter(senders)
 
     def opened(_: KafkaAddress, __: int, version: object) -> Sender:
         versions.append(version)
-        return working
+        return next(following)
 
-    monkeypatch.setattr(dead_letters, "producer", opened)
-    offsets = lambda places, timeout_ms: dict.fromkeys(places, 0)  # noqa: E731
-    client = SimpleNamespace(beginning_offsets=offsets, end_offsets=offsets, close=lambda autocommit: None)
-    letters = dead_letters.KafkaDeadLetters(parse("kafka://one:9092", {}), cast(Any, client), cast(Any, failing))
+    monkeypatch.setattr(producers, "producer", opened)
+    return dead_letters.KafkaDeadLetters(parse("kafka://one:9092", {}), cast(Any, topic)), versions
+
+
+def test_dead_letters_are_buried_again_by_a_new_producer_after_one_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = DeadTopic()
+    failing, working = Sender(topic, fails=True), Sender(topic)
+    letters, versions = letters_of(topic, [failing, working], monkeypatch)
     with pytest.raises(QueueError):
         letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"message")
     assert failing.closed
-    assert versions == [(4, 0)], "no broker is asked for it"
     letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"message")
-    assert working.sent == 1
+    assert versions == [None, (4, 0)], "no broker is asked for it again"
+    assert letters.count() == 1
+    letters.close()
+
+
+def test_a_producer_of_dead_letters_that_still_tries_a_message_is_closed_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While too few replicas are in sync, letters can be read, and each attempt to bury one fails."""
+    topic = DeadTopic()
+    senders = [Sender(topic, fails=True, tries_on=1) for _ in range(3)]
+    letters, _ = letters_of(topic, senders, monkeypatch)
+    for _ in senders:
+        with pytest.raises(QueueUnavailableError):
+            letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"message")
+    letters.close()
+    assert [each.closed for each in senders] == [True, True, True]
+
+
+def test_a_message_that_no_topic_takes_is_buried_with_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise its reader would stop, and meet it again when it is started again."""
+    topic = DeadTopic()
+    letters, _ = letters_of(topic, [Sender(topic)], monkeypatch)
+    value = b"x" * 5_000_000
+    for _ in range(2):
+        letters.bury(DELIVERIES, "writer-a", "oversized", "too large", 1, value)
+    (letter,) = letters.letters(0, 10)
+    assert letter.value == value[:MAX_MESSAGE_BYTES]
+    assert letter.detail == "too large (of 5000000 bytes the first 1000000 are kept here)"
+    letters.close()
+
+
+def test_a_letter_is_buried_again_in_a_topic_that_was_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = DeadTopic()
+    letters, _ = letters_of(topic, [Sender(topic)], monkeypatch)
+    for message in (b"one", b"two"):
+        letters.bury(DELIVERIES, "writer-a", "refused", "", 1, message)
+    topic.records.clear()
+    assert letters.count() == 0
+    letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"two")
+    assert [letter.value for letter in letters.letters(0, 10)] == [b"two"]
     letters.close()

@@ -337,7 +337,7 @@ class DeadLetters(Protocol):
 
     def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
         """Keeps a message; durable when it returns. Burying the same (topic, group, value) twice keeps the first
-        letter.
+        letter. Of a message over MAX_MESSAGE_BYTES a store may keep the beginning only; the detail then says so.
         """
         ...
 

@@ -23,8 +23,16 @@ from kafka.structs import TopicPartition
 
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import describe, translated
-from workers.queue.kafka.queue import REQUEST_MS, connect, producer
-from workers.queue.port import DeadLetter, QueueError, QueueUnavailableError, Topic, check_limit
+from workers.queue.kafka.producers import FLUSH_S, REQUEST_MS, Producers
+from workers.queue.kafka.queue import connect
+from workers.queue.port import (
+    MAX_MESSAGE_BYTES,
+    DeadLetter,
+    QueueError,
+    QueueUnavailableError,
+    Topic,
+    check_limit,
+)
 
 _log = structlog.get_logger()
 
@@ -38,12 +46,12 @@ MAX_DETAIL_CHARS: Final = 20_000
 class KafkaDeadLetters:
     """Dead letters in a topic. Thread-safe; one call at a time."""
 
-    def __init__(self, address: KafkaAddress, client: kafka.KafkaConsumer, sender: kafka.KafkaProducer) -> None:
+    def __init__(self, address: KafkaAddress, client: kafka.KafkaConsumer) -> None:
         """For `open`."""
         self._address = address
         self._place = TopicPartition(address.named(DEAD), 0)
         self._client = client
-        self._sender = sender
+        self._producers = Producers(address, MAX_RECORD_BYTES)
         self._lock = threading.Lock()
         self._next = 0  # the first offset that was not read
         self._keys: dict[int, bytes] = {}  # of the remaining letters, by id, ascending
@@ -71,14 +79,16 @@ class KafkaDeadLetters:
             try:
                 _check_there(address, client.partitions_for_topic(address.named(DEAD)))
                 client.assign([TopicPartition(address.named(DEAD), 0)])
-                sender = producer(address, MAX_RECORD_BYTES)
             except BaseException:
                 client.close()
                 raise
-        return cls(address, client, sender)
+        return cls(address, client)
 
     def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
         key = _key(topic.name, group, value)
+        if len(value) > MAX_MESSAGE_BYTES:
+            detail = f"{detail} (of {len(value)} bytes the first {MAX_MESSAGE_BYTES} are kept here)"
+            value = value[:MAX_MESSAGE_BYTES]
         headers = {
             "topic": topic.name,
             "group": group,
@@ -127,11 +137,7 @@ class KafkaDeadLetters:
             if self._closed:
                 return
             self._closed = True
-            try:
-                with translated(str(self._address)):
-                    self._sender.close(timeout=REQUEST_MS / 1_000)
-            except QueueError as error:
-                _log.warning("dead_letters.close", error=str(error))
+            self._producers.close()
             self._client.close(autocommit=False)
 
     @contextlib.contextmanager
@@ -145,26 +151,17 @@ class KafkaDeadLetters:
 
     def _send(self, key: bytes, value: bytes | None, headers: dict[str, str]) -> None:
         encoded = [(name, text.encode("utf-8", "backslashreplace")) for name, text in headers.items()]
-        try:
-            sent = self._sender.send(self._place.topic, value=value, key=key, headers=encoded, partition=0)
-            self._sender.flush(timeout=2 * REQUEST_MS / 1_000)
-            sent.get(timeout=2 * REQUEST_MS / 1_000)
-        except KafkaError:
-            self._reopen_sender()
-            raise
-
-    def _reopen_sender(self) -> None:
-        """Gives the next call a new producer: one that has failed may refuse everything afterwards."""
-        failed = self._sender
-        # The new one is told the brokers' version, so that it asks no broker now: that would fail too.
-        self._sender = producer(self._address, MAX_RECORD_BYTES, failed.config["api_version"])
-        with contextlib.suppress(KafkaError):
-            failed.close(timeout=1)
+        with self._producers.current() as producer:
+            sent = producer.send(self._place.topic, value=value, key=key, headers=encoded, partition=0)
+            producer.flush(timeout=FLUSH_S)
+            sent.get(timeout=0)
 
     def _catch_up(self) -> None:
         """Reads what was buried and dropped since the last call, by this process and others."""
         begin = self._client.beginning_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
         end = self._client.end_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
+        if end < self._next:  # the topic was made again: what was buried in the earlier one is not there
+            self._keys, self._ids, self._next = {}, {}, begin
         for letter_id in [letter_id for letter_id in self._keys if letter_id <= begin]:
             del self._ids[self._keys.pop(letter_id)]
         for record in self._records(max(self._next, begin), end):

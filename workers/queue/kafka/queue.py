@@ -1,10 +1,9 @@
-"""The topics on Kafka: an idempotent producer that waits for every acknowledgement, and the groups' positions."""
+"""The topics on Kafka: what is published to them, and the groups' positions."""
 
 import contextlib
 import itertools
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
@@ -25,6 +24,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
+from workers.queue.kafka.producers import BATCH_BYTES, FLUSH_S, REQUEST_MS, Producers
 from workers.queue.kafka.tail import KafkaTail
 from workers.queue.port import (
     GroupBusyError,
@@ -36,12 +36,6 @@ from workers.queue.port import (
 )
 
 T = TypeVar("T")
-
-REQUEST_MS: Final = 10_000
-DELIVERY_MS: Final = 20_000
-"""How long `publish` tries a message before it gives up."""
-BATCH_BYTES: Final = 131_072
-"""A publish call fills one partition after the other, with about this much each: large batches are cheap."""
 
 RETRY_S: Final = 0.1
 
@@ -62,10 +56,7 @@ class KafkaQueue:
         self._partitions = dict(partitions)
         self._turns = itertools.count()
         self._lock = threading.Lock()
-        self._producer: kafka.KafkaProducer | None = None
-        self._calls: Counter[kafka.KafkaProducer] = Counter()  # how many calls use each producer now
-        self._not_closed: list[kafka.KafkaProducer] = []
-        self._version: object = None
+        self._producers = Producers(address)
         self._closed = False
 
     @classmethod
@@ -123,11 +114,11 @@ class KafkaQueue:
             return
         refuse_oversized(topic.name, values)
         name = self._address.named(topic.name)
-        with self._producing() as producer, translated(f"{self._address}: {topic}"):
+        with self._producers.current() as producer, translated(f"{self._address}: {topic}"):
             count = len(producer.partitions_for(name))
             self._seen(topic, count)
             sent = [producer.send(name, value=value, partition=target) for target, value in targets(count)]
-            producer.flush(timeout=2 * DELIVERY_MS / 1_000)
+            producer.flush(timeout=FLUSH_S)
             for future in sent:
                 future.get(timeout=0)
 
@@ -193,11 +184,7 @@ class KafkaQueue:
             if self._closed:
                 return
             self._closed = True
-            producers, self._producer, self._not_closed = [self._producer, *self._not_closed], None, []
-        for one in producers:
-            with contextlib.suppress(KafkaError):
-                if one is not None:
-                    one.close(timeout=REQUEST_MS / 1_000)
+        self._producers.close()
         self._admin.close()
 
     @contextlib.contextmanager
@@ -226,50 +213,6 @@ class KafkaQueue:
         with self._lock:
             self._partitions[topic] = max(count, self._partitions[topic])
             return self._partitions[topic]
-
-    @contextlib.contextmanager
-    def _producing(self) -> Iterator[kafka.KafkaProducer]:
-        """The producer, which no other thread closes meanwhile. After an error the next call opens a new one: a
-        producer that has failed may refuse everything afterwards.
-        """
-        with self._lock:
-            producer = self._open_producer()
-            self._calls[producer] += 1
-        failed = True
-        try:
-            yield producer
-            failed = False
-        finally:
-            self._leave(producer, failed=failed)
-
-    def _open_producer(self) -> kafka.KafkaProducer:
-        """The current producer, opened if there is none. The caller holds the lock."""
-        self._refuse_closed()
-        if self._producer is None:
-            with translated(str(self._address)):
-                self._producer = producer(self._address, api_version=self._version)
-            # The next producer is told the brokers' version. Otherwise it asks a broker when it is made: in an outage
-            # that fails again and again, and leaves a thread behind each time.
-            self._version = self._producer.config["api_version"]
-        return self._producer
-
-    def _leave(self, producer: kafka.KafkaProducer, *, failed: bool) -> None:
-        """Ends a call. The last call that leaves a failed producer closes it."""
-        with self._lock:
-            self._calls[producer] -= 1
-            if failed and self._producer is producer:
-                self._producer = None
-            if self._producer is producer or self._calls[producer]:
-                return
-            del self._calls[producer]
-            unused = [producer, *self._not_closed]
-            self._not_closed = []
-        for one in unused:
-            try:
-                one.close(timeout=1)
-            except KafkaError:  # it still tries a message that a call gave up; a later call closes it
-                with self._lock:
-                    self._not_closed.append(one)
 
     def _places(self, topic: Topic[object]) -> list[TopicPartition]:
         name = self._address.named(topic.name)
@@ -336,30 +279,6 @@ def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
         return kafka.KafkaAdminClient(
             bootstrap_timeout_ms=REQUEST_MS, request_timeout_ms=REQUEST_MS, **address.options()
         )
-
-
-def producer(
-    address: KafkaAddress, max_request_size: int = 1_048_576, api_version: object = None
-) -> kafka.KafkaProducer:
-    """Opens an idempotent producer; raises the errors of kafka-python. api_version: the brokers' version, if it is
-    known.
-    """
-    return kafka.KafkaProducer(
-        enable_idempotence=True,
-        acks="all",
-        batch_size=BATCH_BYTES,
-        # `publish` flushes when it has handed over all messages of a call: until then batches may fill.
-        linger_ms=1_000,
-        max_request_size=max_request_size,
-        api_version=api_version,
-        max_block_ms=REQUEST_MS,
-        request_timeout_ms=REQUEST_MS,
-        delivery_timeout_ms=DELIVERY_MS,
-        bootstrap_timeout_ms=REQUEST_MS,
-        allow_auto_create_topics=False,
-        metrics_enabled=False,
-        **address.options(),
-    )
 
 
 def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
