@@ -426,6 +426,38 @@ def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends
         topics.refuse_unsafe(address, wanted)
 
 
+def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = parse("kafka://one:9092", {})
+    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    brokers = Brokers(wanted, {}, 1)
+    brokers.describe_configs = lambda resources, config_filter: {  # type: ignore[method-assign]
+        "topic": {each.name: {} for each in resources}
+    }
+    monkeypatch.setattr(topics, "connect", lambda _: brokers)
+    for ask in (topics.refuse_unsafe, topics.differences, topics.apply):
+        with pytest.raises(QueueUnavailableError, match=r"no settings of topic feed\.actions, .* DescribeConfigs"):
+            ask(address, wanted)
+
+
+def test_a_setting_that_a_broker_does_not_name_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = parse("kafka://one:9092", {})
+    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {"retention.ms": ""}, 1))
+    assert {(each.what, each.found) for each in topics.differences(address, wanted)} == {("retention.ms", "nothing")}
+
+
+def test_settings_that_the_brokers_refuse_to_change_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    address = parse("kafka://one:9092", {})
+    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    brokers = SlowBrokers(wanted)
+    brokers.alter_configs = lambda resources: {  # type: ignore[method-assign]
+        "topic": {each.name: "[Error 44] PolicyViolationError: too short" for each in resources}
+    }
+    monkeypatch.setattr(topics, "connect", lambda _: brokers)
+    with pytest.raises(QueueUnavailableError, match=r"feed\.actions: retention\.ms: .*PolicyViolationError: too short"):
+        topics.apply(address, wanted)
+
+
 def test_numbers_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="partitions"):
         definitions(parse("kafka://one:9092", {}), TOPICS, partitions=0, replication=1, action_age_ms=1)
@@ -444,7 +476,8 @@ class SlowBrokers(Brokers):
     def create_partitions(self, wanted: dict[str, int]) -> None:
         self.partitions |= wanted
 
-    def alter_configs(self, resources: list[Any]) -> None: ...
+    def alter_configs(self, resources: list[Any]) -> dict[str, dict[str, str]]:
+        return {"topic": {each.name: "OK" for each in resources}}
 
 
 def test_what_a_broker_has_not_heard_of_yet_is_no_difference_after_it_was_mended(

@@ -331,8 +331,7 @@ class Expander:
             # One partition after the other, so that several expanders share them.
             self._next_partition = (self._next_partition + 1) % partitions
             messages[self._next_partition].append(encode_action(task))
-        for partition, some in messages.items():
-            self._queue.publish(ACTIONS, some, partition)
+        self._queue.publish_each(ACTIONS, messages)
         until_ms = self._now_after(left[0].actions[0])
         since_ms: dict[str | None, int] = {}
         for task in left:

@@ -174,7 +174,10 @@ def _change(admin: kafka.KafkaAdminClient, topic: TopicDefinition, found: list[T
         admin.create_partitions({topic.name: topic.partitions})
     settings = {name: topic.config[name] for name in fixable if name in topic.config}
     if settings:
-        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic.name, settings)])
+        answers = admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic.name, settings)])
+        answer = answers["topic"][topic.name]
+        if answer != "OK":  # the client does not raise it
+            raise QueueUnavailableError(f"{topic.name}: {', '.join(sorted(settings))}: not changed: {answer}")
 
 
 def _topic_differences(admin: kafka.KafkaAdminClient, wanted: list[TopicDefinition]) -> list[TopicDifference]:
@@ -185,6 +188,10 @@ def _topic_differences(admin: kafka.KafkaAdminClient, wanted: list[TopicDefiniti
         TopicDifference(topic.name, "missing", "a topic", "none", True) for topic in wanted if topic not in there
     ]
     for topic in there:
+        if not settings[topic.name]:  # so brokers answer a user without that right
+            raise QueueUnavailableError(
+                f"no settings of topic {topic.name}, which every topic has: give this user the right DescribeConfigs"
+            )
         differences += _compare(topic, found[topic.name]["partitions"], settings[topic.name])
     return differences
 
@@ -212,7 +219,7 @@ def _compare(
         )
     for name, expected in topic.config.items():
         value = found.get(name, "")
-        if name == "retention.ms" and _keeps_long_enough(int(value), topic.retention_ms_min):
+        if name == "retention.ms" and value and _keeps_long_enough(int(value), topic.retention_ms_min):
             continue
         if value != expected:
             unsafe = name in _UNSAFE and not _is_safe(name, value, topic)
