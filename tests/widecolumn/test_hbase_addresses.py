@@ -30,6 +30,7 @@ def test_a_url_may_set_the_namespace_and_the_limits():
         ("hbase://h:1/?thrift1=h:2&retries=3", "unknown option retries"),
         ("hbase://h:1/?thrift1=h:2&read_ms=0", "read_ms: expected a whole number"),
         ("hbase://h:1/?thrift1=h:2&sync=never", "sync: expected disk or memory, got 'never'"),
+        ("hbase://h:1/?thrift1=h:2&thrift1=i:2", "an option is in it twice"),
         ("hbase://h:1/?thrift1=h:2&read_ms=fast", "read_ms: expected a whole number"),
     ],
 )

@@ -84,7 +84,10 @@ def _parse(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme != "hbase":
         raise ValueError("expected hbase://HOST:PORT/?thrift1=HOST:PORT")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query)))
+    pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    options = dict(pairs)
+    if len(options) < len(pairs):
+        raise ValueError("an option is in it twice; commas separate the gateways of a list")
     thrift1 = _addresses(options.pop("thrift1", ""))
     words: dict[str, Any] = {name: options.pop(name) for name in ("sync", "reads") if name in options}
     if unknown := options.keys() - _NUMBERS:
