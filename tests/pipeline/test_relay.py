@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from feedstore.domain import Follow, Followed, RecordedAction, user
-from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
+from feedstore.follows.port import FollowStoreUnavailableError, OutboxRow, Request, actions_in
 from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
@@ -37,12 +37,13 @@ class Clock:
 
 
 class Shaky:
-    """A shard that may be away: its calls take `takes_s`, and then say so."""
+    """A shard that may be away: its calls take `takes_s`, and then say so. Or its disk is full, and it can be read."""
 
     def __init__(self, shard: Any, clock: Clock) -> None:
         self._shard = shard
         self._clock = clock
         self.takes_s: float | None = None
+        self.is_full = False
         self.calls = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -50,6 +51,8 @@ class Shaky:
 
         def shaky(*args: Any, **named: Any) -> Any:
             self.calls += 1
+            if self.is_full and name == "mark_relayed":
+                raise FollowStoreUnavailableError("shard: its disk is full")
             if self.takes_s is None or name == "close":
                 return call(*args, **named)
             self._clock.s += self.takes_s
@@ -139,6 +142,44 @@ def test_rule_12_a_shard_that_hangs_costs_the_relays_of_the_others_nothing(bench
     assert bench.relays[2].step()
 
     assert bench.shards[1].calls == calls
+
+
+def test_rule_12_what_cannot_be_marked_is_not_published_again_and_again(bench: Bench) -> None:
+    """It would fill the queue, and expanders would have no room left for the actions of other shards."""
+    before = bench.follow(range(1, 20))
+    bench.shards[0].is_full = True
+    bench.run(100)
+    after = bench.follow(range(20, 40))
+    bench.run(100)
+    bench.shards[0].is_full = False
+    bench.run()
+
+    published = [each.action for each in bench.relayed() if isinstance(each, Task)]
+    assert len(published) == len(before | after)
+    assert set(published) == before | after
+    assert bench.follows.backlog().actions == 0
+
+
+def test_a_row_that_took_the_place_of_one_that_was_published_is_published_too(bench: Bench) -> None:
+    """A shard whose disk was full is brought back from a copy, which lacks the last rows: it gives their ids again."""
+    lost, kept = bench.follow(range(1, 2)), []
+    bench.shards[0].is_full = bench.shards[1].is_full = bench.shards[2].is_full = True
+    bench.run()
+    (number,) = (shard for shard in range(3) if bench.of_shard(shard))
+    unrelayed = bench.follows.unrelayed
+
+    def after_the_copy(limit: int, shard: int | None = None) -> list[OutboxRow]:
+        rows = unrelayed(limit, shard)
+        kept.extend(row._replace(body=row.body.replace(b'"follower":1,', b'"follower":2,')) for row in rows)
+        return kept[-len(rows) :] if rows else []
+
+    bench.follows.unrelayed = after_the_copy  # type: ignore[method-assign]
+    bench.shards[number].is_full = False
+    bench.run()
+    (first, second) = (each.action for each in bench.relayed() if isinstance(each, Task))
+    assert {first} == lost
+    assert isinstance(second, Followed)
+    assert second.follower == 2
 
 
 def test_rule_10_no_tick_passes_while_a_shard_is_away(bench: Bench) -> None:
@@ -319,6 +360,26 @@ def test_a_row_that_is_damaged_is_relayed_as_it_is(bench: Bench) -> None:
     assert refused.value.reason == "not_json"
     assert bench.follows.backlog().actions == 0
     assert len(values) >= len(recorded) + 1
+
+
+def test_nothing_is_published_again_while_the_dead_letters_are_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorded = bench.follow(range(1, 20))
+    write_row(bench, b'{"type":"%s"}' % (b"x" * MAX_MESSAGE_BYTES))
+
+    def away(*_: object) -> None:
+        raise QueueUnavailableError("dead letters: away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.dead, "bury", away)
+        bench.run(100)
+    bench.run()
+
+    published = [each.action for each in bench.relayed() if isinstance(each, Task)]
+    assert len(published) == len(recorded)
+    assert bench.dead.count() == 1
+    assert bench.follows.backlog().actions == 0
 
 
 def test_rule_12_a_row_that_no_queue_takes_is_a_dead_letter_and_holds_up_no_other(bench: Bench) -> None:

@@ -84,6 +84,7 @@ class Relay(Generic[Rows]):
     ) -> None:
         self._may_relay = may_relay
         self._relays = True
+        self._published: list[Rows] = []  # perhaps not marked
         self._wrap = wrap
         self._meter = meter
         self._tracer = tracer
@@ -115,20 +116,30 @@ class Relay(Generic[Rows]):
         try:
             rows = self._outbox.unrelayed(AT_ONCE, self._shard) if self._is_mine() else ()
             if rows:
-                number = sum(row.number for row in rows)
-                messages = self._wrap([(row.number, row.body) for row in rows])
-                traces = self._tracer.carried(messages)
-                name, about = self._span
-                with self._tracer.lot(name, traces, number, about, kind="producer"):
-                    self._publish(messages)
-                    self._outbox.mark_relayed(rows)
-                self._meter.add(metrics.RELAYED, number, str(self._shard))
-                self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
+                self._relay(rows)
         except NotNowError as error:
             self._away.noted(error)
             return False
         self._away.ended()
         return bool(rows)
+
+    def _relay(self, rows: Sequence[Rows]) -> None:
+        """Publishes rows and marks them. If they cannot be marked, the next step publishes only those that are new: a
+        shard whose disk is full can be read for days, and would fill the queue.
+        """
+        # Rows are compared with all that is in them: a shard that is brought back from a copy gives an id again.
+        old = len(self._published) if [*rows[: len(self._published)]] == self._published else 0
+        new = rows[old:]
+        number = sum(row.number for row in new)
+        messages = self._wrap([(row.number, row.body) for row in new])
+        name, about = self._span
+        with self._tracer.lot(name, self._tracer.carried(messages), number, about, kind="producer"):
+            self._publish(messages)
+            self._published = [*rows]
+            self._meter.add(metrics.RELAYED, number, str(self._shard))
+            self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
+            self._outbox.mark_relayed(rows)
+        self._published = []
 
     def _is_mine(self) -> bool:
         relays = self._may_relay()
@@ -138,10 +149,6 @@ class Relay(Generic[Rows]):
         return relays
 
     def _publish(self, messages: Sequence[bytes]) -> None:
-        good = [message for message in messages if len(message) <= MAX_MESSAGE_BYTES]
-        self._queue.publish(self._topic, good)
-        if len(good) == len(messages):
-            return
         for message in messages:
             if len(message) > MAX_MESSAGE_BYTES:
                 detail = (
@@ -151,6 +158,8 @@ class Relay(Generic[Rows]):
                     self._topic, self.name, "oversized", detail, self._wall_ms(), message[:MAX_MESSAGE_BYTES]
                 )
                 _log.error("message.dead", reason="oversized", shard=self._shard, detail=detail)
+        # Last, so that nothing is published again while the dead letters are away.
+        self._queue.publish(self._topic, [message for message in messages if len(message) <= MAX_MESSAGE_BYTES])
 
     def close(self) -> None:
         """Nothing to release: the ports belong to others."""
