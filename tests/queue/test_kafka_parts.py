@@ -619,6 +619,117 @@ def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch
     opened.close()
 
 
+class Partitions:
+    """The four partitions of a topic, as producers see them. away: those that acknowledge nothing. taken: the messages
+    of the others. opened: how many producers there were.
+    """
+
+    def __init__(self, *away: int) -> None:
+        self.away = {*away}
+        self.taken: list[tuple[int, bytes]] = []
+        self.opened = 0
+
+    def producer(self, *_: object) -> "Partitioned":
+        self.opened += 1
+        return Partitioned(self)
+
+    def send(self, _: str, value: bytes, partition: int) -> SimpleNamespace:
+        def get(timeout: float) -> None:
+            if partition in self.away:
+                raise kafka_errors.NotEnoughReplicasError
+
+        if partition not in self.away:
+            self.taken.append((partition, value))
+        return SimpleNamespace(get=get)
+
+
+class Partitioned:
+    """A producer for them."""
+
+    def __init__(self, partitions: Partitions) -> None:
+        self.config = {"api_version": (4, 0)}
+        self.send = partitions.send
+
+    def partitions_for(self, _: str) -> set[int]:
+        return set(range(4))
+
+    def flush(self, timeout: float) -> None: ...
+
+    def close(self, timeout: float) -> None: ...
+
+
+def publish_all(opened: KafkaQueue, values: list[bytes]) -> int:
+    """Publishes each until it is taken, as callers do; returns how many calls failed."""
+    failed = 0
+    for value in values:
+        while True:
+            try:
+                opened.publish(ACTIONS, [value])
+            except QueueUnavailableError:
+                failed += 1
+            else:
+                break
+    return failed
+
+
+def test_rule_12_a_partition_that_takes_nothing_does_not_keep_messages_from_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Too few of its replicas are in sync, say: each attempt takes as long as a producer tries a message."""
+    brokers = Partitions(1)
+    monkeypatch.setattr(producers, "producer", brokers.producer)
+    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    values = [b"%d" % number for number in range(40)]
+    assert publish_all(opened, values) == 1
+    assert [value for _, value in brokers.taken] == values
+    assert {partition for partition, _ in brokers.taken} == {0, 2, 3}
+    with pytest.raises(QueueUnavailableError):
+        opened.publish_each(ACTIONS, {each: [b"tick"] for each in range(4)})
+
+    brokers.away.clear()
+    opened.publish_each(ACTIONS, {each: [b"tick"] for each in range(4)})
+    brokers.taken.clear()
+    assert publish_all(opened, values) == 0
+    assert {partition for partition, _ in brokers.taken} == {0, 1, 2, 3}
+    opened.close()
+
+
+def test_if_all_partitions_take_nothing_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Partitions(0, 1, 2, 3)
+    monkeypatch.setattr(producers, "producer", brokers.producer)
+    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    for _ in range(8):
+        with pytest.raises(QueueUnavailableError):
+            opened.publish(ACTIONS, [b"x"])
+    brokers.away.remove(2)
+    assert publish_all(opened, [b"x"]) <= 3
+    opened.close()
+
+
+def test_a_partition_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Partitions(1)
+    monkeypatch.setattr(producers, "producer", brokers.producer)
+    monkeypatch.setattr(queue, "AWAY_S", 0.0)
+    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    publish_all(opened, [b"x"] * 4)
+    brokers.away.clear()
+    publish_all(opened, [b"x"] * 4)
+    assert {partition for partition, _ in brokers.taken} == {0, 1, 2, 3}
+    opened.close()
+
+
+def test_what_waits_for_one_partition_delays_no_call_that_may_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush waits for all messages of its producer."""
+    brokers = Partitions()
+    monkeypatch.setattr(producers, "producer", brokers.producer)
+    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    for _ in range(3):
+        opened.publish(ACTIONS, [b"x"])
+        opened.publish(ACTIONS, [b"tick"], 1)
+    assert brokers.opened == 2
+    opened.close()
+
+
 # Dead letters.
 
 

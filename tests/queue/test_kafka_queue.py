@@ -453,13 +453,13 @@ def test_missing_topics_are_named_and_not_made() -> None:
 def test_a_producer_that_failed_is_replaced(kafka_queue: KafkaQueue) -> None:
     kafka_queue.publish(ACTIONS, [b"x"])
     for _ in range(2):
-        with kafka_queue._producers.current() as producer:
+        with kafka_queue._choosing.current() as producer:
             producer.close()
         with pytest.raises(QueueError):
             kafka_queue.publish(ACTIONS, [b"lost"])
         kafka_queue.publish(ACTIONS, [b"x"])
     assert lag_of(kafka_queue, ACTIONS, "a") == 3
-    assert kafka_queue._producers._not_closed == []
+    assert kafka_queue._choosing._not_closed == []
 
 
 def test_a_large_call_is_spread_over_the_partitions(kafka_queue: KafkaQueue) -> None:

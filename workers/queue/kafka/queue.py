@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import kafka
 from kafka.admin import OffsetSpec, OffsetTimestamp
@@ -13,6 +13,7 @@ from kafka.errors import (
     CoordinatorNotAvailableError,
     IllegalGenerationError,
     KafkaError,
+    KafkaTimeoutError,
     NoError,
     RebalanceInProgressError,
     RetriableError,
@@ -24,7 +25,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
-from workers.queue.kafka.producers import BATCH_BYTES, FLUSH_S, REQUEST_MS, Producers
+from workers.queue.kafka.producers import BATCH_BYTES, DELIVERY_MS, FLUSH_S, REQUEST_MS, Producers
 from workers.queue.kafka.tail import KafkaTail
 from workers.queue.port import (
     GroupBusyError,
@@ -38,6 +39,11 @@ from workers.queue.port import (
 T = TypeVar("T")
 
 RETRY_S: Final = 0.1
+
+AWAY_S: Final = 7 * DELIVERY_MS / 1_000
+"""How long a partition that took nothing is left out, unless it has taken a message since. So attempts that fail take
+an eighth of the time at most.
+"""
 
 _DEAD: Final = "Dead"
 """The brokers' word for the state of an unknown group."""
@@ -56,7 +62,10 @@ class KafkaQueue:
         self._partitions = dict(partitions)
         self._turns = itertools.count()
         self._lock = threading.Lock()
-        self._producers = Producers(address)
+        # A flush waits for all messages of its producer: those for a partition that takes nothing must not delay calls
+        # that may choose another one.
+        self._choosing, self._directed = Producers(address), Producers(address)
+        self._away_until_s: dict[tuple[Topic[object], int], float] = {}
         self._closed = False
 
     @classmethod
@@ -88,7 +97,11 @@ class KafkaQueue:
             self.publish_each(topic, {partition: values})
             return
         self._refuse_closed()
-        self._send(topic, values, lambda count: zip(self._targets(values, count), values, strict=False))
+
+        def targets(count: int) -> Iterator[tuple[int, bytes]]:
+            return zip(self._targets(topic, values, count), values, strict=False)
+
+        self._send(self._choosing, topic, values, targets)
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         self._refuse_closed()
@@ -104,23 +117,43 @@ class KafkaQueue:
                 raise QueueUnavailableError(f"the producer has not heard of partition {last} yet")
             return ((partition, value) for partition, some in values.items() for value in some)
 
-        self._send(topic, list(itertools.chain.from_iterable(values.values())), targets)
+        self._send(self._directed, topic, list(itertools.chain.from_iterable(values.values())), targets)
 
     def _send(
-        self, topic: Topic[object], values: Sequence[bytes], targets: Callable[[int], Iterable[tuple[int, bytes]]]
+        self,
+        producers: Producers,
+        topic: Topic[object],
+        values: Sequence[bytes],
+        targets: Callable[[int], Iterable[tuple[int, bytes]]],
     ) -> None:
         """Sends values, each to its partition. targets: gives these, for a number of partitions."""
         if not values:
             return
         refuse_oversized(topic.name, values)
         name = self._address.named(topic.name)
-        with self._producers.current() as producer, translated(f"{self._address}: {topic}"):
+        with producers.current() as producer, translated(f"{self._address}: {topic}"):
             count = len(producer.partitions_for(name))
             self._seen(topic, count)
-            sent = [producer.send(name, value=value, partition=target) for target, value in targets(count)]
-            producer.flush(timeout=FLUSH_S)
-            for future in sent:
+            sent = [(target, producer.send(name, value=value, partition=target)) for target, value in targets(count)]
+            with contextlib.suppress(KafkaTimeoutError):  # each message says for itself whether it is there
+                producer.flush(timeout=FLUSH_S)
+            self._refuse_unsent(topic, sent)
+
+    def _refuse_unsent(self, topic: Topic[object], sent: Sequence[tuple[int, Any]]) -> None:
+        """Raises what a message was refused with, if any was. sent: the partition and the future of each."""
+        failed: dict[int, KafkaError] = {}
+        for target, future in sent:
+            try:
                 future.get(timeout=0)
+            except KafkaError as error:
+                failed[target] = error
+        with self._lock:
+            for target, _ in sent:
+                self._away_until_s.pop((topic, target), None)
+            for target in failed:
+                self._away_until_s[topic, target] = time.monotonic() + AWAY_S
+        if failed:
+            raise next(iter(failed.values()))
 
     def consumer(self, topic: Topic[object], group: str) -> KafkaConsumer:
         with self._calling(topic):
@@ -184,7 +217,8 @@ class KafkaQueue:
             if self._closed:
                 return
             self._closed = True
-        self._producers.close()
+        self._choosing.close()
+        self._directed.close()
         self._admin.close()
 
     @contextlib.contextmanager
@@ -197,14 +231,17 @@ class KafkaQueue:
         if self._closed:
             raise QueueError(f"{self._address}: used after it was closed")
 
-    def _targets(self, values: Sequence[bytes], count: int) -> Iterator[int]:
-        """The partition of each message of a call. count: how many partitions there are."""
-        target = next(self._turns) % count
-        room = BATCH_BYTES
+    def _targets(self, topic: Topic[object], values: Sequence[bytes], count: int) -> Iterator[int]:
+        """The partition of each message of a call. count: how many partitions there are. Those that took nothing lately
+        are left out, unless that is all.
+        """
+        now_s = time.monotonic()
+        well = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
+        well = well or [*range(count)]
+        target, room = well[next(self._turns) % len(well)], BATCH_BYTES
         for value in values:
             if room <= 0:
-                target = next(self._turns) % count
-                room = BATCH_BYTES
+                target, room = well[next(self._turns) % len(well)], BATCH_BYTES
             room -= len(value)
             yield target
 
