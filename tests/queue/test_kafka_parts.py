@@ -362,7 +362,7 @@ class Brokers:
 
     def __init__(self, wanted: list[TopicDefinition], settings: dict[str, str], replicas: int) -> None:
         self._wanted = {topic.name: topic for topic in wanted}
-        self._settings = settings
+        self.settings = settings
         self._replicas = replicas
 
     def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
@@ -374,7 +374,7 @@ class Brokers:
 
     def describe_configs(self, resources: list[Any], config_filter: str) -> dict[str, Any]:
         assert config_filter == "all"
-        settings = {each.name: {**self._wanted[each.name].config, **self._settings} for each in resources}
+        settings = {each.name: {**self._wanted[each.name].config, **self.settings} for each in resources}
         return {"topic": {name: {key: {"value": value} for key, value in of.items()} for name, of in settings.items()}}
 
     def close(self) -> None: ...
@@ -446,15 +446,15 @@ def test_a_setting_that_a_broker_does_not_name_is_a_difference(monkeypatch: pyte
     assert {(each.what, each.found) for each in topics.differences(address, wanted)} == {("retention.ms", "nothing")}
 
 
-def test_settings_that_the_brokers_refuse_to_change_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", ["retention.ms", "unclean.leader.election.enable"], ids=["known", "unknown"])
+def test_settings_that_the_brokers_refuse_to_change_are_told(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     address = parse("kafka://one:9092", {})
     wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
     brokers = SlowBrokers(wanted)
-    brokers.alter_configs = lambda resources: {  # type: ignore[method-assign]
-        "topic": {each.name: "[Error 44] PolicyViolationError: too short" for each in resources}
-    }
+    brokers.settings = {setting: ""}
+    brokers.answer = "[Error 44] PolicyViolationError: not here"
     monkeypatch.setattr(topics, "connect", lambda _: brokers)
-    with pytest.raises(QueueUnavailableError, match=r"feed\.actions: retention\.ms: .*PolicyViolationError: too short"):
+    with pytest.raises(QueueUnavailableError, match=rf"feed\.actions: {setting}: .*PolicyViolationError: not here"):
         topics.apply(address, wanted)
 
 
@@ -472,12 +472,15 @@ class SlowBrokers(Brokers):
     def __init__(self, wanted: list[TopicDefinition]) -> None:
         super().__init__(wanted, {"retention.ms": "1000"}, 1)
         self.partitions: dict[str, int] = {}
+        self.answer = "OK"
 
     def create_partitions(self, wanted: dict[str, int]) -> None:
         self.partitions |= wanted
 
-    def alter_configs(self, resources: list[Any]) -> dict[str, dict[str, str]]:
-        return {"topic": {each.name: "OK" for each in resources}}
+    def alter_configs(self, resources: list[Any], *, raise_on_unknown: bool = True) -> dict[str, dict[str, str]]:
+        if raise_on_unknown and any("unclean.leader.election.enable" in each.configs for each in resources):
+            raise ValueError("Unrecognized configs: {'unclean.leader.election.enable'}")
+        return {"topic": {each.name: self.answer for each in resources}}
 
 
 def test_what_a_broker_has_not_heard_of_yet_is_no_difference_after_it_was_mended(
