@@ -25,6 +25,7 @@ def test_a_url_may_set_the_namespace_and_the_limits():
         ("hbase:///?thrift1=h:2", "thrift2: expected at least one"),
         ("hbase://h/?thrift1=h:2", "expected HOST:PORT, got 'h'"),
         ("hbase://h:0/?thrift1=h:2", "expected HOST:PORT, got 'h:0'"),
+        ("hbase://h..i:1/?thrift1=h:2", "expected HOST:PORT, got 'h..i:1'"),
         ("hbase://h:70000/?thrift1=h:2", "expected HOST:PORT"),
         ("hbase://h:1/a-b?thrift1=h:2", "namespace: expected letters"),
         ("hbase://h:1/?thrift1=h:2&retries=3", "unknown option retries"),

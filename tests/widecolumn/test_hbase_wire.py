@@ -271,3 +271,43 @@ def test_a_socket_gives_up_on_a_peer_that_vanishes():
     assert not connected.is_silent()
     connected.close()
     assert not connected.is_open()
+
+
+def named(monkeypatch: pytest.MonkeyPatch, *hosts: str) -> None:
+    """Gives the name `gateways` these addresses."""
+    resolve = socket.getaddrinfo
+
+    def resolved(host: str, port: int, *args: int, **named: int) -> list[tuple]:
+        return [
+            found
+            for each in (hosts if host == "gateways" else [host])
+            for found in resolve(each, port, *args, **named)  # type: ignore[arg-type]
+        ]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolved)
+
+
+def test_the_addresses_of_one_name_share_the_time(monkeypatch: pytest.MonkeyPatch):
+    """One name may lead to all gateways of a cluster, and the machines of some may be gone."""
+    given_s: list[float] = []
+
+    class Hanging(socket.socket):
+        def connect(self, _: object) -> None:
+            given_s.append(self.gettimeout() or 0.0)
+            raise TimeoutError("timed out")
+
+    named(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5")
+    monkeypatch.setattr(socket, "socket", Hanging)
+    with pytest.raises(TimeoutError):
+        DeadlineSocket.connect(Address("gateways", 9), 2.0)
+    assert len(given_s) == 4
+    assert given_s[0] <= 0.5
+
+
+def test_an_address_that_refuses_costs_a_try(monkeypatch: pytest.MonkeyPatch):
+    gateway = Gateway(Handler())
+    named(monkeypatch, "127.0.0.2", "127.0.0.1")
+    connected = DeadlineSocket.connect(Address("gateways", gateway.port), DEADLINE_S)
+    assert connected.is_silent()
+    connected.close()
+    gateway.stop()

@@ -104,9 +104,12 @@ def _addresses(text: str) -> tuple[Address, ...]:
 def _address(text: str) -> Address:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not colon or not host or not port.isascii() or not port.isdigit() or not 1 <= int(port) <= 65_535:
-        raise ValueError(f"expected HOST:PORT, got {text!r}")
-    return Address(host, int(port))
+    try:
+        if colon and host.encode("idna") and port.isascii() and port.isdigit() and 1 <= int(port) <= 65_535:
+            return Address(host, int(port))
+    except UnicodeError:  # no name of a host, such as one with two dots in a row
+        pass
+    raise ValueError(f"expected HOST:PORT, got {text!r}")
 
 
 def _number(name: str, text: str) -> int:

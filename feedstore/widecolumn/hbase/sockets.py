@@ -27,8 +27,8 @@ class DeadlineSocket:
 
     @classmethod
     def connect(cls, address: Address, timeout_s: float) -> "DeadlineSocket":
-        """Raises OSError."""
-        connected = socket.create_connection(address, timeout_s)
+        """Raises OSError. If the name of the host has several addresses, each gets its share of the time."""
+        connected = _connected(address, time.monotonic() + timeout_s)
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -79,3 +79,14 @@ class DeadlineSocket:
         if left <= 0:
             raise TimeoutError("the deadline of the call has passed")
         return left
+
+
+def _connected(address: Address, deadline: float) -> socket.socket:
+    places = [str(each[4][0]) for each in socket.getaddrinfo(*address, type=socket.SOCK_STREAM)]
+    while True:
+        share_s = (deadline - time.monotonic()) / len(places)
+        try:
+            return socket.create_connection((places.pop(0), address.port), max(0.001, share_s))
+        except OSError:
+            if not places:
+                raise
