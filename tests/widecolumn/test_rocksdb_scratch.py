@@ -1,5 +1,6 @@
 """Directories of temporary files: each is there as long as its process, however that ends."""
 
+import errno
 import fcntl
 import os
 import shutil
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.widecolumn import Put, Table
+from feedstore.widecolumn import Put, Table, UnavailableError
 from feedstore.widecolumn.rocksdb import scratch
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from feedstore.widecolumn.rocksdb.scratch import LEFT_MAX, PREFIX, Scratch
@@ -150,3 +151,30 @@ def test_where_nothing_can_be_locked_nothing_is_removed(place: Path, monkeypatch
     assert mine.there().exists()
     mine.remove()
     assert f"{PREFIX}left" in left(place)
+
+
+def test_a_reader_without_room_for_temporary_files_is_unavailable_until_there_is_some(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(**_: str) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    cluster = tmp_path / "cluster"
+    with closing(RocksCluster.open(cluster, [TABLE])) as owner:
+        store = owner.table("feed")
+        store.apply([Put([(b"aa", 5)], [b"aaa"])])
+        with monkeypatch.context() as patch:
+            patch.setattr(tempfile, "mkdtemp", full)
+            with pytest.raises(UnavailableError, match=f"{cluster}: .*temporary.*No space left"):
+                RocksCluster.open(cluster, [TABLE], "read")
+        with closing(RocksCluster.open(cluster, [TABLE], "read")) as reader:
+            (directory,) = place.glob(f"{PREFIX}*")
+            shutil.rmtree(directory)
+            store.apply([Put([(b"aa", 5)], [b"aab"])])
+            store.sweep(0)  # the manifest grows
+            with monkeypatch.context() as patch:
+                patch.setattr(tempfile, "mkdtemp", full)
+                for _ in range(2):
+                    with pytest.raises(UnavailableError, match="No space left"):
+                        reader.table("feed").read(b"aa", None, 9)
+            assert reader.table("feed").read(b"aa", None, 9) == [b"aaa", b"aab"]

@@ -38,7 +38,7 @@ class Secondary:
         """The manifests, with their sizes, that the files were opened on."""
         self._read: set[tuple[str, int]] = set()
         """The owner's logs, with their sizes, as they were before the last catching up."""
-        self._own_logs = Scratch()
+        self._scratch: Scratch | None = None
 
     def catch_up(self) -> Files:
         """The files, with all that the owner has written by now.
@@ -53,7 +53,7 @@ class Secondary:
             try:
                 if self._files is None or self._seen != manifests:
                     self._close_files()
-                    own_logs = self._own_logs.there()
+                    own_logs = self._own_logs()
                     self._live = rocksdb_files.live_files(self._path, self._layout, own_logs)
                     self._files = rocksdb_files.open_beside(self._path, self._layout, own_logs)
                 else:
@@ -73,7 +73,16 @@ class Secondary:
 
     def close(self) -> None:
         self._close_files()
-        self._own_logs.remove()
+        if self._scratch is not None:
+            self._scratch.remove()
+
+    def _own_logs(self) -> Path:
+        try:
+            if self._scratch is None:
+                self._scratch = Scratch()
+            return self._scratch.there()
+        except OSError as error:
+            raise UnavailableError(f"{self._path}: to read it takes a temporary directory: {error}") from error
 
     def _refuse_missing(self, there: Mapping[str, int]) -> None:
         """Raises DamagedError if a file of the version that is open is gone or has another size."""
