@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from feedstore.app import config as configuration
 from feedstore.following import FEEDS, columns, mutations, row_key
 from feedstore.widecolumn import Put
 from tests.cli.command import Cli, eventually
@@ -153,6 +154,20 @@ def test_a_missing_follow_store_is_made_if_no_feeds_are_known(cli: Cli, *, is_em
     _lose_follows(cli, is_emptied=is_emptied)
     assert "its tables are up to date" in cli("schema", "apply").stderr
     cli("follow", 1, "--user", 2)
+
+
+def test_no_empty_follow_store_is_made_while_a_cluster_that_may_have_feeds_does_not_answer(filled: Cli) -> None:
+    _lose_follows(filled, is_emptied=False)
+    file = filled.home / configuration.FILE_NAME
+    (filled.home / "data/a").rename(filled.home / "data/c")
+    text = file.read_text().replace("rocksdb:data/b", "hbase://127.0.0.1:1/?thrift1=127.0.0.1:1")
+    file.write_text(text)
+
+    said = filled("schema", "apply", code=3).stderr
+
+    assert "there may be feeds of it in a cluster that does not answer" in said
+    assert filled.hint("schema apply --empty") in said
+    assert not (filled.home / "data/follows.db").exists()
 
 
 def _lose_follows(cli: Cli, *, is_emptied: bool) -> None:

@@ -1,8 +1,10 @@
 """How a MySQL shard is named and reached, what its errors mean, and its migrations: all that needs no server."""
 
 import json
+import socket
 import ssl
 import sys
+import threading
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -154,6 +156,7 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(url: str):
         "mysql://feed@db/follows?what=1",
         "mysql://feed@db/follows?tls=maybe",
         "mysql://feed@db/follows?tls=off&ca=ca.pem",
+        "mysql://feed@db/follows?key=key.pem",
         "mysql:follows",
         "sqlite:follows.db",
     ],
@@ -176,6 +179,24 @@ def test_a_url_that_cannot_be(url: str):
 )
 def test_tls_is_verified_unless_the_url_says_otherwise(url: str, tls: str):
     assert parse(url).tls == tls
+
+
+@pytest.mark.parametrize("greeting", [b"\x0a", b"\x0a8.0.3\0", b"\x0a8.0.3\0\x01\0"])
+def test_a_server_whose_greeting_is_cut_off_is_away(greeting: bytes):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            accepted, _ = server.accept()
+            with accepted:
+                accepted.sendall(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        where = parse(f"mysql://feed@127.0.0.1:{server.getsockname()[1]}/follows")
+        with pytest.raises(pymysql.MySQLError) as caught:
+            MySQLConnection(where, PoolBounds(), None)
+        thread.join()
+    assert connections.meaning(caught.value) == "lost"
 
 
 class RefusedError(Exception):

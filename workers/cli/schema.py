@@ -1,12 +1,13 @@
 """schema: the tables of the follow store and of the HBase clusters."""
 
+from collections.abc import Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
 
 from feedstore.app import wiring as feedstore_wiring
-from feedstore.app.clusters import gateways
+from feedstore.app.clusters import gateways, place
 from feedstore.app.config import ClusterConfig
 from feedstore.app.places import replica
 from feedstore.errors import ConfigError
@@ -54,12 +55,8 @@ def schema_apply(session: Session, *, empty: bool) -> None:
       feedctl schema apply --empty
     """
     missing = feedstore_wiring.missing_follows(session.config)
-    if missing and not empty and (fed := [each.name for each in session.config.clusters if _has_feeds(session, each)]):
-        raise CommandRefusedError(
-            f"{', '.join(missing)}: missing from the follow store, and there are feeds of it in {' and '.join(fed)}:"
-            " bring it back from a copy; only if you want an empty follow store, without follows and pins:"
-            " feedctl schema apply --empty"
-        )
+    if missing and not empty:
+        _refuse_feeds(session, missing)
     feedstore_wiring.create_follows(session.config)
     note("follow store: its tables are up to date")
     if not _hbase_clusters(session):
@@ -91,15 +88,31 @@ def schema_check(session: Session) -> None:
     refuse_differences(len(found))
 
 
-def _has_feeds(session: Session, cluster: ClusterConfig) -> bool:
-    """Whether ticks of a follow store have come to a cluster. A cluster that cannot be read, or has no tables yet,
-    counts as not written.
+def _refuse_feeds(session: Session, missing: Sequence[str]) -> None:
+    """No empty shard may be made under feeds. Raises CommandRefusedError if a cluster has some, and UnavailableError if
+    one cannot be asked.
     """
+    what = f"{', '.join(missing)}: missing from the follow store"
+    otherwise = "only if you want an empty follow store, without follows and pins: feedctl schema apply --empty"
+    try:
+        fed = [each.name for each in session.config.clusters if _has_feeds(session, each)]
+    except UnavailableError as error:
+        raise UnavailableError(
+            f"{what}, and there may be feeds of it in a cluster that does not answer ({error}): try again once it does;"
+            f" {otherwise}"
+        ) from error
+    if fed:
+        raise CommandRefusedError(
+            f"{what}, and there are feeds of it in {' and '.join(fed)}: bring it back from a copy; {otherwise}"
+        )
+
+
+def _has_feeds(session: Session, cluster: ClusterConfig) -> bool:
+    """Whether ticks of a follow store have come to a cluster. Raises UnavailableError if it cannot be asked."""
+    if not place(session.config, cluster.name).exists():
+        return False
     with closing(feedstore_wiring.open_cluster(session.config, cluster.name, "read")) as opened:
-        try:
-            return Progress(replica(cluster.name, opened).progress).watermark() is not None
-        except UnavailableError:
-            return False
+        return Progress(replica(cluster.name, opened).progress).watermark() is not None
 
 
 def _in_hbase(session: Session) -> list[tuple[str, "HBasePlace"]]:

@@ -5,6 +5,7 @@ nothing in them needs escaping.
 """
 
 import ssl
+import struct
 import threading
 import time
 from collections import deque
@@ -101,7 +102,7 @@ class MySQLConnection:
     def __init__(self, server: MySQLServer, bounds: PoolBounds, tls: ssl.SSLContext | None) -> None:
         self.reused = False
         self.idle_since_s = 0.0
-        self._raw = pymysql.connect(
+        self._raw = _connected(
             host=server.host,
             port=server.port,
             user=server.user,
@@ -270,6 +271,14 @@ class MySQLPool:
         self._idle.append(connection)
         if self._closed:
             self.forget_idle()
+
+
+def _connected(**given: Any) -> "pymysql.Connection[Any]":
+    """As `pymysql.connect`, which reads behind the end of a greeting that was cut off."""
+    try:
+        return pymysql.connect(**given)
+    except (IndexError, struct.error) as error:
+        raise pymysql.OperationalError(2013, "the server did not greet as one of MySQL does") from error
 
 
 def _described(error: BaseException | str) -> str:

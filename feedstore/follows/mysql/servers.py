@@ -94,7 +94,11 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
     if parts.scheme != "mysql" or not named or not given.keys() <= set(_PARAMETERS):
         raise InvalidValueError("url", url, expected)
     tls = given.get("tls", "off" if host in _LOOPBACK and "ca" not in given else "verify")
-    if tls not in _TLS or (tls == "off" and given.keys() & {"ca", "cert", "key"}):
+    if (
+        tls not in _TLS
+        or (tls == "off" and given.keys() & {"ca", "cert", "key"})
+        or ("key" in given and "cert" not in given)  # it would count for nothing
+    ):
         raise InvalidValueError("url", url, expected)
     files = {name: base / given[name] for name in ("ca", "cert", "key") if name in given}
     if "password_file" in given:
