@@ -88,14 +88,14 @@ def _soak(stack: Stack, cli: Cli, ports: Ports, options: argparse.Namespace) -> 
         def say(what: str) -> None:
             print(f"{time.monotonic() - began_s:6.0f} s  {what}", flush=True)
 
-        rng = Random(options.seed)
+        rests = Random(options.seed)
         with load.running(options.seed):
-            for faults in rounds(rng):
+            for faults in rounds(Random(options.seed)):
                 if time.monotonic() - began_s > options.seconds:
                     break
                 pages, failed = len(seen.pages_s), len(seen.failed)
                 _happen(stack, site, faults)
-                time.sleep(rng.uniform(*_REST_S))
+                time.sleep(rests.uniform(*_REST_S))
                 site.look()
                 say("; ".join([*map(str, faults), _figures(seen, pages), _behind(ports)]))
                 for each in {*seen.failed[failed:]}:
@@ -157,10 +157,11 @@ def _behind(ports: Ports) -> str:
     """How far each cluster is behind, as far as servers say."""
     said = []
     for cluster in homes.CLUSTERS:
-        behind = "?"
+        behind = "unknown"
         with suppress(*homes.NOT_NOW):
-            behind = f"{(ports.follows.about_now().latest_ms - homes.watermark(ports, cluster)) / 1_000:.0f} s"
-        said.append(f"{cluster} {behind} behind")
+            if mark_ms := homes.watermark(ports, cluster):
+                behind = f"{(ports.follows.about_now().latest_ms - mark_ms) / 1_000:.0f} s behind"
+        said.append(f"{cluster} {behind}")
     return ", ".join(said)
 
 
