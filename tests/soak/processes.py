@@ -23,6 +23,10 @@ SERVE: Final = "serve"
 PROCESSES: Final = (*_WORDS, SERVE)
 _ANSWERS_S: Final = 120.0
 _EXCUSED_S: Final = 10.0
+_TRY_LATER: Final = 3
+"""The exit status of a worker that was started while its queue or its follow store was away: what watches it starts it
+again.
+"""
 
 
 class Site:
@@ -106,8 +110,9 @@ class Site:
         part = self._parts[name]
         if part.running():
             return True
-        last = part.log.read_text(errors="replace").splitlines()[-1:]
-        self.ended.append(f"{name} ended by itself: {''.join(last)[:500]}")
+        if part.status() != _TRY_LATER:
+            last = part.log.read_text(errors="replace").splitlines()[-1:]
+            self.ended.append(f"{name} ended by itself: {''.join(last)[:500]}")
         part.start()
         return False
 

@@ -122,6 +122,10 @@ class Part:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
+    def status(self) -> int | None:
+        """Its exit status; None if it runs or was never started."""
+        return None if self._process is None else self._process.poll()
+
     def gained(self) -> int:
         """How often it was given partitions, as its log says."""
         return sum(bool(event["partitions"]) for event in self._events("partitions.gained"))
