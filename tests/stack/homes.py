@@ -130,6 +130,10 @@ class Part:
         """How often it was given partitions, as its log says."""
         return sum(bool(event["partitions"]) for event in self._events("partitions.gained"))
 
+    def waits(self) -> int:
+        """How often it could not reach a server when it was started, as its log says."""
+        return sum(1 for _ in self._events("start.waits"))
+
     def gave_up(self) -> int:
         """How often it had to leave partitions to others."""
         return sum(bool(event["partitions"]) for event in self._events("partitions.given_up"))

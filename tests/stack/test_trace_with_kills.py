@@ -41,7 +41,7 @@ POLL_INTERVAL_MS = 12_000
 TICKS = 32
 """More messages than the ticks that may be under way with actions."""
 SHARE_MAX = 1_000
-DRILLS = len(SERVERS) + 1 + len(PARTS) + 2 * len(SUSPENDED) + 1
+DRILLS = len(SERVERS) + 1 + len(PARTS) + 2 + 2 * len(SUSPENDED) + 1
 
 
 @dataclass(frozen=True)
@@ -133,6 +133,24 @@ def test_rule_11_the_database_killed(pipeline: Pipeline) -> None:
 def test_rule_11_a_worker_that_is_killed(pipeline: Pipeline, name: str) -> None:
     part = pipeline.parts[name]
     pipeline.drill(name, part.kill, name, part.start)
+
+
+@pytest.mark.parametrize("server", ["mariadb", "kafka"])
+def test_rule_12_workers_that_are_started_while_a_server_is_away(pipeline: Pipeline, server: str) -> None:
+    started = [pipeline.parts[name] for name in PARTS]
+    before = {part.name: part.waits() for part in started}
+    with homes.telling(pipeline.stack, started):
+        pipeline.begin("expander")
+        for part in started:
+            part.kill()
+        pipeline.stack.kill(server)
+        for part in started:
+            part.start()
+        for part in started:
+            homes.eventually(lambda part=part: part.waits() > before[part.name], f"{part.name} waits for {server}")
+        pipeline.stack.up(server)
+        pipeline.go_on()
+        pipeline.check()
 
 
 @pytest.mark.parametrize("name", SUSPENDED)

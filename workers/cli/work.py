@@ -1,6 +1,7 @@
 """work, and its parts alone: relay, expand, write."""
 
 import contextlib
+import itertools
 import math
 import signal
 import time
@@ -8,11 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from threading import Event
 from types import FrameType
+from typing import Final
 
 import click
+import structlog
 from click.core import ParameterSource
 
-from feedstore.errors import ConfigError
+from feedstore.errors import ConfigError, MisconfiguredError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Program
 from feedstore.metering.settings import split
@@ -24,8 +27,14 @@ from workers.cli.session import DURATION, Session, StoppedError, TryLaterError, 
 from workers.following import landed
 from workers.following.groups import TICKERS, writer_group
 from workers.following.ports import Ports
+from workers.pipeline.retry import is_told
 from workers.pipeline.runtime import Loop, Worker
 from workers.queue.port import QueueUnavailableError
+
+_log = structlog.get_logger()
+
+_START_AGAIN_S: Final = 1.0
+"""Between two attempts to reach the servers at the start."""
 
 
 def _address(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
@@ -91,8 +100,18 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
         session.lock(),
         session.writers() as writers,
         metering.serving(session.config, metrics_at, "work") as endpoint,
-        session.working_ports("read", "work", feeds=feeds) as ports,
+        contextlib.ExitStack() as opened,
     ):
+
+        def open_ports() -> Ports:
+            return opened.enter_context(session.working_ports("read", "work", feeds=feeds))
+
+        if until_idle or wiring.is_embedded(session.config):
+            ports = open_ports()
+        elif (answered := _once_servers_answer(open_ports, stop)) is not None:
+            ports = answered
+        else:
+            return
         ends = partial(all_idle, session, ports, away_s=wait_ms / 1_000) if until_idle else None
         run_worker(session, ports, writers, stop, ends, endpoint)
 
@@ -320,14 +339,41 @@ def _run_part(
     with (
         stopping() as stop,
         metering.serving(session.config, metrics_at, program) as endpoint,
-        session.working_ports("write", program) as ports,
-        contextlib.nullcontext() if endpoint is None else endpoint.of(ports.meter),
+        contextlib.ExitStack() as opened,
     ):
+        ports = _once_servers_answer(lambda: opened.enter_context(session.working_ports("write", program)), stop)
+        if ports is None:
+            return
+        if endpoint is not None:
+            opened.enter_context(endpoint.of(ports.meter))
         wiring.refuse_unsafe(ports, session.config, written)
         worker = Worker(loops(ports), ports.meter)
         wiring.warn_of_partitions(ports, session.config)
         every = worker.running()
         worker.run(lambda: stop.is_set() or worker.running() != every)
+
+
+def _once_servers_answer(open_ports: Callable[[], Ports], stop: Stop) -> Ports | None:
+    """Opens ports, and tries again while the servers of the queue or of the follow store do not answer: what is started
+    in an outage works when it has ended. None: it was stopped before that.
+
+    Raises ConfigError, and what `open_ports` raises that an operator must mend (MisconfiguredError).
+    """
+    for failures in itertools.count(1):
+        try:
+            ports = open_ports()
+        except (FollowStoreUnavailableError, QueueUnavailableError) as error:
+            if isinstance(error, MisconfiguredError):
+                raise
+            if is_told(failures):
+                _log.warning("start.waits", failures=failures, error=str(error))
+        else:
+            if failures > 1:
+                _log.info("answers.again", after="start.waits", failures=failures - 1)
+            return ports
+        if stop.wait(_START_AGAIN_S):
+            break
+    return None
 
 
 COMMANDS = (work, relay, expand, write)
