@@ -57,8 +57,8 @@ def _nothing(_world: World) -> None:
 
 @dataclass(frozen=True)
 class Taken:
-    """A guard that is gone. rule: the one in docs/rules.md that asks for it. directed: no seed below `search.BOUND`
-    finds it; a schedule made for it does, in a module of this folder that names it.
+    """A guard that is gone. rule: the one in docs/rules.md that asks for it. directed: hardly any seed finds it; a
+    schedule made for it does, in a module of this folder that names it.
 
     found_by: a seed that found it (`python -m tests.simulation --write-seeds`, found_by.json); it may have ceased to.
     """
@@ -784,8 +784,8 @@ MUTANTS: dict[str, Taken] = {
             lambda: [(recording, "redate", _redate_anything)],
             profile=_LATE,
         ),
-        Taken("deliveries_never_late", 8, "old deliveries are applied", tampered=_deliveries_never_late, profile=_LATE),
-        Taken("packs_never_late", 8, "old packs are applied", tampered=_packs_never_late, profile=_LATE),
+        Taken("deliveries_never_late", 8, "old deliveries are applied", tampered=_deliveries_never_late, directed=True),
+        Taken("packs_never_late", 8, "old packs are applied", tampered=_packs_never_late, directed=True),
         Taken(
             "late_pack_brings_back_its_first_action",
             8,

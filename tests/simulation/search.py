@@ -6,7 +6,7 @@ from typing import NamedTuple
 from tests.simulation.mutants import Taken
 from tests.simulation.world import simulate
 
-BOUND = 3_000
+BOUND = 2_000
 """Twice the seeds that the rarest of these guards takes. A guard that takes more has a schedule of its own instead
 (`Taken.directed`): that finds it every time, and a search for it would take longer than for all the others.
 """
