@@ -244,6 +244,28 @@ def test_a_cluster_that_lacks_more_than_the_outbox_keeps_is_made_anew(cli: Cli) 
     _right(cli, model)
 
 
+def test_a_reindex_that_dies_after_it_removed_a_cluster_names_that_cluster_when_it_is_done_again(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _record(cli, Model(random.Random(5)), 40)
+    cli.work()
+    with cli.ports(access="write") as ports:
+        while ports.follows.expire(-1_000, 1_000):
+            pass
+        Progress(ports.replicas["b"].progress).hold([(1, 2**62)])
+    _lose(cli)
+
+    def dies(*_: object, **__: object) -> None:
+        raise UnavailableError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddedQueue, "create", dies)
+        cli("reindex", code=3)
+    assert not (cli.home / "data" / "b").exists()
+
+    assert cli.hint("rebuild --all --cluster b") in cli("reindex", code=1).stderr
+
+
 def test_a_queue_of_fewer_partitions_than_the_lost_one_is_refused(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEED_QUEUE_PARTITIONS", "3")
     empty("init")

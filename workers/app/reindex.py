@@ -29,9 +29,9 @@ class OtherPartitionsError(Exception):
 
 
 class Reindexed(NamedTuple):
-    """What was done. again: how many actions are relayed again. gone: clusters that were removed, because the outbox no
-    longer has all that they lack; they must be created again. unindexed_before_ms: actions that were recorded before
-    this time, and had not been expanded, are in no index any more; None if all actions are in one.
+    """What was done. again: how many actions are relayed again. gone: clusters that must be created again: they were
+    missing, or were removed because the outbox no longer has all that they lack. unindexed_before_ms: actions that were
+    recorded before this time, and had not been expanded, are in no index any more; None if all actions are in one.
     """
 
     again: int
@@ -92,9 +92,10 @@ def reindex(config: Config) -> Reindexed:
         whole = follows.relay_again()
         again = follows.backlog().actions
     kept_ms = 0 if whole else now_ms - config.limits.purge_window_ms
-    gone = [name for name, mark in marks.items() if mark < kept_ms]
-    for name in gone:
+    for name in (name for name, mark in marks.items() if mark < kept_ms):
         place(config, name).remove()
+    # With those that a reindex removed which was killed after that.
+    gone = [cluster.name for cluster in config.clusters if not place(config, cluster.name).exists()]
     _remove_leftovers(config)
     wiring.create_queue(config, first_offset)
     unindexed = max(marks.values(), default=0) < kept_ms

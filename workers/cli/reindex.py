@@ -43,7 +43,7 @@ def reindex(session: Session, *, as_json: bool) -> None:
         say(f"created a new queue; {plural(done.again, 'action')} will be relayed again")
     for name in done.gone:
         note(
-            f"cluster {name} lacks actions that the outbox does not keep any more:"
+            f"cluster {name} is gone: it was missing, or lacked actions that the outbox does not keep any more:"
             f" feedctl rebuild --all --cluster {name}"
         )
     if done.unindexed_before_ms is not None:
