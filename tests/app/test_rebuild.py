@@ -1,13 +1,17 @@
 """Rebuilding a cluster: whose feeds are asked for, and what is queued for it is passed over."""
 
+from contextlib import closing
+from pathlib import Path
+
 import pytest
 
+from feedstore.app.clusters import place
 from feedstore.domain import Follow, Followee, Unfollow
 from feedstore.follows.port import MAX_PAGE, Request
 from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryConsumer, MemoryQueue
-from workers.app import rebuild
-from workers.following.topics import DELIVERIES, TOPICS
+from workers.app import home, rebuild, wiring
+from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.queue.port import GroupBusyError, Message, lags_of
 
 
@@ -49,3 +53,14 @@ def test_a_group_that_another_process_reads_for_is_refused(queue: MemoryQueue, m
     with pytest.raises(GroupBusyError, match="writer-a: 3000 messages are left of feed"):
         rebuild.pass_over(queue, DELIVERIES, "writer-a")
     queue.consumer(DELIVERIES, "writer-a").close()
+
+
+def test_a_cluster_that_another_process_still_writes_is_not_removed(tmp_path: Path) -> None:
+    """A writer on another machine holds no home."""
+    config = home.create(tmp_path / "home", {})
+    with closing(wiring.open_ports(config, "read", feeds=False)) as ports:
+        live = ports.queue.consumer(RETRIES, "retries-b")
+        with pytest.raises(GroupBusyError, match="retries-b"):
+            rebuild.make_anew(ports, config, "b", lambda _: pytest.fail("worked"), lambda _: None)
+        live.close()
+    assert place(config, "b").exists()

@@ -2,7 +2,8 @@
 
 import json
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
+from dataclasses import replace
 
 import pytest
 
@@ -13,8 +14,8 @@ from feedstore.domain import Pin, SavePin
 from feedstore.follows.port import Request
 from tests.cli.command import Cli
 from workers.app import wiring
-from workers.following.topics import ACTIONS, DELIVERIES
-from workers.queue.port import lag_of
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
+from workers.queue.port import Topic, lag_of
 
 JUMP_MS = 400 * 86_400_000
 
@@ -180,6 +181,24 @@ def test_a_shard_that_was_ahead_is_brought_back(jumped: Cli) -> None:
     assert jumped.feed(1)[:2] == [51, 50]
     jumped("verify")
     assert jumped.json("clock", "set") == {"shards": {}, "clusters": []}
+
+
+@pytest.mark.parametrize(("topic", "group"), [(ACTIONS, "expander"), (DELIVERIES, "writer-b"), (RETRIES, "retries-a")])
+def test_nothing_is_brought_back_under_a_process_that_still_works_elsewhere(
+    jumped: Cli, monkeypatch: pytest.MonkeyPatch, topic: Topic[object], group: str
+) -> None:
+    """A process on another machine holds no home. A writer would note its holds where no look reads them any more."""
+    jumped.work()
+    with jumped.ports(access="write") as ports:
+        live = ports.queue.consumer(topic, group)
+        with monkeypatch.context() as patch:
+            patch.setattr(wiring, "open_ports", lambda *_, **__: replace(ports, opened=ExitStack()))
+            said = jumped("clock", "set", code=3).stderr
+        live.close()
+
+    assert f"live consumer of {group}; close it first; nothing was brought back" in said
+    assert jumped.json("clock", "show")["shards_ahead_ms"]["0"] > JUMP_MS - 600_000
+    assert jumped.json("clock", "set")["clusters"] == ["a", "b"]
 
 
 def test_what_was_on_its_way_from_a_clock_that_was_ahead_lands_and_holds_nothing_up(jumped: Cli) -> None:

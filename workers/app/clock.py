@@ -13,6 +13,8 @@ from feedstore.app.wiring import home_clock
 from feedstore.clocks import wall_ms
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
+from workers.following.landed import groups
+from workers.queue.port import refuse_live
 
 
 class Set(NamedTuple):
@@ -31,11 +33,14 @@ def set_clock(config: Config) -> Set:
     If it is interrupted at any step, some shards or clusters are still ahead: do it again.
 
     Raises:
+        GroupBusyError: an expander or a writer runs; nothing was brought back.
         FollowStoreUnavailableError, QueueUnavailableError, UnavailableError, OSError: do it again.
     """
     if (clock := home_clock(config)) is not None:
         clock.set()
     with closing(wiring.open_ports(config, "write")) as ports:
+        # A writer that runs would note its holds among the times that are replaced, where no look reads them.
+        refuse_live(ports.queue, groups(ports))
         now_ms = wall_ms()
         # The shards come last: until then it can be seen that this is unfinished.
         clusters = [name for name, replica in ports.replicas.items() if Progress(replica.progress).bring_back(now_ms)]

@@ -23,7 +23,7 @@ from workers.following.faults import fault
 from workers.following.groups import cluster_groups
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Worker
-from workers.queue.port import GroupBusyError, Queue, Topic, lag_of, reset
+from workers.queue.port import GroupBusyError, Queue, Topic, lag_of, refuse_live, reset
 
 OnProgress = Callable[[int], None]
 """Is called with the number of users that are done."""
@@ -81,8 +81,12 @@ def make_anew(
     worker: runs a worker until it ends by itself.
 
     If it is interrupted at any step, the cluster is missing or still lost: do it again.
+
+    Raises GroupBusyError: a writer of the cluster runs; before the first step nothing was changed.
     """
     groups = cluster_groups(cluster)
+    # Before anything is removed: a process on another machine holds no home.
+    refuse_live(ports.queue, groups)
     place(config, cluster).remove()
     for topic, group in groups:
         reset(ports.queue, topic, group)

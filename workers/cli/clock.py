@@ -7,7 +7,8 @@ from feedstore.app.wiring import home_clock
 from workers.app import clock as clocks
 from workers.cli.condition import clocks_ahead_ms, clocks_off
 from workers.cli.output import ago, emit_json, note, say, when
-from workers.cli.session import Session, json_option, pass_session
+from workers.cli.session import Session, TryLaterError, json_option, pass_session
+from workers.queue.port import GroupBusyError
 
 
 @click.group()
@@ -71,14 +72,18 @@ def set_(session: Session, *, as_json: bool) -> None:
     stamped something. If a shard is ahead, it goes by the right time from then on. What was stamped keeps its time, so
     that later actions still win over earlier ones, and nothing is deleted. If the command is killed, run it again.
 
-    The command refuses to run while a worker holds the home. On servers, stop relays, expanders and writers first.
+    The command refuses to run while a worker holds the home. On servers, stop relays, expanders and writers first: it
+    refuses to run while an expander or a writer runs, and cannot see a relay.
 
     \b
     Examples:
       feedctl clock set
     """
-    with session.lock():
-        done = clocks.set_clock(session.config)
+    try:
+        with session.lock():
+            done = clocks.set_clock(session.config)
+    except GroupBusyError as error:
+        raise TryLaterError(f"{error}; nothing was brought back") from error
     if as_json:
         emit_json({"shards": {str(shard): ms for shard, ms in done.shards.items()}, "clusters": list(done.clusters)})
         return

@@ -43,8 +43,7 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
             f" queue may keep no more; rebuild it (feedctl rebuild --all --cluster {cluster})"
         )
     groups = cluster_groups(cluster)
-    for topic, group in groups:
-        ports.queue.move(topic, group, {})  # moves nothing, and is refused if any move would be
+    port.refuse_live(ports.queue, groups)
     now_ms = ports.follows.now()
     to_ms = max(1, now_ms - by_ms)
     # This comes first: from here on the cluster says that it may lack what was committed since, until a tick from after

@@ -410,6 +410,12 @@ def reset(queue: Queue, topic: Topic[object], group: str) -> int:
     return sum(gone for gone, _ in lost.values())
 
 
+def refuse_live(queue: Queue, groups: Iterable[tuple[Topic[object], str]]) -> None:
+    """Raises GroupBusyError if one of these groups has a live consumer. Nothing is moved."""
+    for topic, group in groups:
+        queue.move(topic, group, {})
+
+
 def go_back(queue: Queue, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
     """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns how
     many messages come again. It is for effects that were lost after they were committed. An unknown group does not
