@@ -1,6 +1,7 @@
 """Messages that cannot be read: the good ones flow, the bad ones are kept with their reasons (rule 12)."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,7 +11,8 @@ from tests.cli.command import Cli, eventually
 from workers.following.messages import Task, encode_action
 from workers.following.redeliver import SET_ASIDE
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
-from workers.queue.port import MAX_MESSAGE_BYTES, Topic, single
+from workers.queue.embedded import EmbeddedQueue
+from workers.queue.port import MAX_MESSAGE_BYTES, MessageRefusedError, Topic, lag_of, single
 
 GOOD = encode_action(Task(PinSaved(Pin(60, 2, 20, 3_000), 1_000)))
 BAD = {
@@ -191,6 +193,31 @@ def test_a_letter_of_a_topic_that_this_program_does_not_know_is_kept(filled: Cli
 
     (letter,) = letters(filled)
     assert (letter["topic"], letter["group"]) == ("feed.later", "later")
+
+
+def test_a_message_that_its_topic_refuses_keeps_no_other_one_from_being_sent(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on brokers whose limit was lowered."""
+    publish = EmbeddedQueue.publish
+    for value in (GOOD + b" ", GOOD):
+        bury(filled, value)
+
+    def strict(queue: EmbeddedQueue, topic: Topic[object], values: Sequence[bytes], partition: int | None) -> None:
+        if len(values[0]) > len(GOOD):
+            raise MessageRefusedError("feed.actions: too large")
+        publish(queue, topic, values, partition)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(EmbeddedQueue, "publish", strict)
+        said = filled("dead", "retry", "--all", code=1).stderr
+
+    assert "kept: refused: feed.actions: too large" in said
+    assert "1 sent again, 1 kept" in said
+    (letter,) = letters(filled)
+    assert letter["bytes"] == len(GOOD) + 1
+    with filled.ports() as ports:
+        assert lag_of(ports.queue, ACTIONS, "expander") == 1
 
 
 @pytest.mark.parametrize("words", [["retry"], ["drop"], ["retry", 1, "--all"]])

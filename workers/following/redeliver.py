@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from typing import Final
 
-from workers.queue.port import DeadLetter, DeadLetters, Malformed, Queue, Topic
+from workers.queue.port import DeadLetter, DeadLetters, Malformed, MessageRefusedError, Queue, Topic
 
 SET_ASIDE: Final = "retry of "
 """The beginning of a letter's group while the letter is being sent again."""
@@ -30,7 +30,8 @@ def redeliver(
     moment each message is in its topic, in a letter, or in both: do it again, delivering a message twice is fine.
 
     topics: the queue's topics. on_kept: is called with each letter whose message this program still cannot read, and
-        the reason. Such a letter is kept: if its message were sent again, it would come back.
+        the reason. Such a letter is kept: if its message were sent again, it would come back. A message that its topic
+        refuses stays in a letter, too.
 
     If a worker gives up on a message again, it buries it, and of two equal letters the first is kept. That must not be
     a letter that is about to be dropped here, so each letter first gets another group name.
@@ -56,11 +57,17 @@ def redeliver(
             dead.bury(topic, group, letter.reason, letter.detail, letter.died_ms, letter.value)
             dead.drop(letter.id)
         chosen.add((letter.topic, group, _digest(letter.value)))
+    refused = 0
     for letter in every_letter(dead):
         if (letter.topic, letter.group, _digest(letter.value)) in chosen:
-            queue.publish(known[letter.topic], [letter.value])
-            dead.drop(letter.id)
-    return len(chosen)
+            try:
+                queue.publish(known[letter.topic], [letter.value])
+            except MessageRefusedError as error:
+                on_kept(letter, f"refused: {error}")
+                refused += 1
+            else:
+                dead.drop(letter.id)
+    return len(chosen) - refused
 
 
 def _digest(value: bytes) -> bytes:
