@@ -21,8 +21,8 @@ from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import actions_in
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli, writer_pid
+from workers.app import home, until, wiring
 from workers.app import rebuild as rebuilding
-from workers.app import until, wiring
 from workers.boards import Respacing
 from workers.cli.output import note
 from workers.following import Expander
@@ -54,6 +54,18 @@ def damage(cli: Cli, cluster: str) -> None:
 def test_verify_is_clean_where_all_is_well(filled: Cli) -> None:
     assert json.loads(filled("verify", "--json").stdout) == {"users": 1, "entries": 6, "differences": 0, "suspects": 0}
     assert "1 user, 6 entries compared: no difference" in filled("verify").stderr
+
+
+def test_a_worker_that_has_stopped_is_named_to_those_who_wait_for_it(filled: Cli) -> None:
+    """As `serve` whose worker met too many dead letters: its process holds the home and does no work."""
+    filled("follow", 8, "--user", 2)
+    with home.worker_lock(filled.home) as lock:
+        home.note_stopped(lock, "100 dead letters in a row")
+        asked = filled("rebuild", 1, code=3).stderr
+        waited = filled("verify", "--wait", "0", code=3).stderr
+
+    assert f"requested, but the worker (pid {os.getpid()}) has stopped: 100 dead letters in a row" in asked
+    assert "the worker has stopped: 100 dead letters in a row" in waited
 
 
 @pytest.mark.parametrize("cluster", ["a", "b"])

@@ -10,7 +10,7 @@ from workers.app import metering, until
 from workers.app import rebuild as rebuilding
 from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, heartbeat, note, plural
-from workers.cli.session import ID, CommandRefusedError, Session, pass_session
+from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, pass_session
 from workers.cli.verify import Total, found, show, spelled
 from workers.cli.work import Stop, recorded_landed, run_until, run_worker, stopping
 from workers.following.ports import Ports
@@ -74,6 +74,10 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             if gone:
                 raise HomeBusyError(f"{error}; {', '.join(gone)} must be created again", error.pid) from error
             _ask(ports, user, cluster, Stop())
+        if (why := session.worker_stopped()) is not None:
+            raise TryLaterError(
+                f"requested, but the worker (pid {error.pid or 'unknown'}) has stopped: {why}"
+            ) from error
         note(f"requested; the worker (pid {error.pid or 'unknown'}) does it: feedctl verify says if anything is left")
 
 

@@ -259,9 +259,10 @@ def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float
             return f"cluster {', '.join(late)} waits for a refill after an unfollow, and no worker runs: {_WORK}"
         if time.monotonic() >= deadline:
             left_now = counted(lags(ports)) or "nothing"
+            why = session.worker_stopped()
             raise TryLaterError(
                 f"cluster {', '.join(late)} is still behind after {wait_s:g} s (left to do: {left_now}): "
-                "check that workers run, then look again"
+                + ("check that workers run, then look again" if why is None else f"the worker has stopped: {why}")
             )
         if progress.due():
             progress.show(f"waits until cluster {', '.join(late)} has everything before {when(until_ms)} UTC")
