@@ -137,6 +137,23 @@ def test_a_home_of_a_newer_program_is_left_alone(cli: Cli) -> None:
     assert _tables(cli.home / "data" / "follows.db") == before
 
 
+def test_a_home_of_an_earlier_program_whose_queue_is_lost_gets_out_of_both(filled: Cli) -> None:
+    """reindex needs a follow store that is up to date, so migrate must not wait for a queue."""
+    _older(filled.home, 5)
+    for path in (filled.home / "data").glob("queue.db*"):
+        path.unlink()
+    assert filled.hint("migrate") in filled("reindex", code=2).stderr
+    assert "follow store" in filled("migrate", "--dry-run").stdout
+
+    assert filled.hint("reindex") in filled("migrate", code=2).stderr
+
+    filled("reindex")
+    filled("migrate")
+    filled.work()
+    assert "no difference" in filled("verify").stderr
+    filled("check")
+
+
 def test_a_lost_store_is_not_made_by_a_migration(cli: Cli) -> None:
     for name, said in (("queue.db", cli.hint("reindex")), ("follows.db", "bring the store back")):
         (cli.home / "data" / name).rename(cli.home / name)

@@ -12,7 +12,7 @@ from feedstore.clocks import wall_ms
 from feedstore.follows import sqlite, sqlite_files
 from workers.app import wiring
 from workers.app.checks import files_of, open_to_others
-from workers.queue.embedded import EmbeddedQueue, has_dead_letters, open_dead_letters, stored_partitions
+from workers.queue.embedded import EmbeddedQueue, NoQueueError, has_dead_letters, open_dead_letters, stored_partitions
 
 
 class MigrationStep(NamedTuple):
@@ -23,14 +23,21 @@ class MigrationStep(NamedTuple):
 
 
 def plan(config: Config) -> list[MigrationStep]:
-    """The steps that a home lacks, in their order; none if it is up to date. It only reads. Servers are not
-    asked: their tables are brought up to date by `schema apply`.
+    """The steps that a home lacks, in their order; none if it is up to date. If its queue is lost, only those of the
+    follow store. It only reads. Servers are not asked: their tables are brought up to date by `schema apply`.
 
     Raises:
         ConfigError, FollowStoreUnavailableError, QueueUnavailableError: a store is missing, damaged, or newer than this
             program.
     """
-    return [*_follow_store(config), *_queue(config), *_rights(config)]
+    follow_store = [*_follow_store(config)]
+    try:
+        return [*follow_store, *_queue(config), *_rights(config)]
+    except NoQueueError:
+        if not follow_store:
+            raise
+        # `reindex` makes the queue, and needs tables that are up to date.
+        return follow_store
 
 
 def _follow_store(config: Config) -> Iterator[MigrationStep]:
@@ -75,4 +82,6 @@ def migrate(config: Config, on_step: Callable[[MigrationStep], None]) -> int:
     for step in steps:
         on_step(step)
         step.do()
+    if steps:
+        plan(config)  # raises if the queue is lost
     return len(steps)
