@@ -266,6 +266,33 @@ def test_a_reindex_that_dies_after_it_removed_a_cluster_names_that_cluster_when_
     assert cli.hint("rebuild --all --cluster b") in cli("reindex", code=1).stderr
 
 
+@pytest.mark.parametrize("damage", ["torn", "another's"])
+def test_a_queue_and_a_cluster_that_are_lost_together_are_both_made_again(
+    cli: Cli, tmp_path: Path, damage: str
+) -> None:
+    """As on a disk with bad blocks: rebuild needs a queue, and reindex does not touch what it cannot read."""
+    model = Model(random.Random(8))
+    _record(cli, model, 40)
+    cli.work()
+    cluster = cli.home / "data" / "b"
+    if damage == "torn":
+        (cluster / "CURRENT").unlink()
+    else:
+        shutil.rmtree(cluster)
+        shutil.copytree(cli.home / "data" / "a", cluster)
+    _lose(cli)
+    assert cli.hint("reindex") in cli("rebuild", "--all", "--cluster", "b", code=2).stderr
+
+    said = cli("reindex", code=2).stderr
+
+    assert f"move the directory of cluster b away, then: {cli.hint('reindex')}" in said
+    assert not (cli.home / "data" / "queue.db").exists()
+    cluster.rename(tmp_path / "b")
+    assert cli.hint("rebuild --all --cluster b") in cli("reindex", code=1).stderr
+    cli("rebuild", "--all", "--cluster", "b")
+    _right(cli, model)
+
+
 def test_a_queue_of_fewer_partitions_than_the_lost_one_is_refused(empty: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEED_QUEUE_PARTITIONS", "3")
     empty("init")

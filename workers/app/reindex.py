@@ -17,6 +17,7 @@ from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.catalog.settings import posted
 from feedstore.errors import ConfigError
+from feedstore.widecolumn import Cluster, DamagedError
 from feedstore.widecolumn.progress import PROGRESS, Progress
 from workers.app import wiring
 from workers.following.applied import furthest, note_new_queue
@@ -26,6 +27,10 @@ from workers.queue.port import QueueUnavailableError
 
 class OtherPartitionsError(Exception):
     """The lost queue had other numbers of partitions than `feed.toml` says; the message names both."""
+
+
+class DamagedClusterError(Exception):
+    """A cluster cannot be read, so it cannot note what it lacks; the message says what to do."""
 
 
 class Reindexed(NamedTuple):
@@ -64,7 +69,7 @@ def reindex(config: Config) -> Reindexed:
     """Creates the queue again. The caller holds the home, and `is_lost` says that the queue is gone.
 
     Raises:
-        OtherPartitionsError: nothing was changed.
+        OtherPartitionsError, DamagedClusterError: nothing was changed.
         ConfigError, FollowStoreUnavailableError, UnavailableError, CatalogUnavailableError, QueueError: do it again.
     """
     with ExitStack() as stack:
@@ -74,7 +79,7 @@ def reindex(config: Config) -> Reindexed:
         for cluster in config.clusters:
             if place(config, cluster.name).exists():
                 opened = stack.enter_context(closing(feedstore_wiring.open_cluster(config, cluster.name, "write")))
-                clusters[cluster.name] = Progress(opened.table(PROGRESS))
+                clusters[cluster.name] = _progress(opened, cluster.name)
         _refuse_other_partitions(config, clusters)
         now_ms = follows.now()
         marks = {name: progress.watermark() or 0 for name, progress in clusters.items()}
@@ -100,6 +105,18 @@ def reindex(config: Config) -> Reindexed:
     wiring.create_queue(config, first_offset)
     unindexed = max(marks.values(), default=0) < kept_ms
     return Reindexed(again, tuple(gone), kept_ms if unindexed else None)
+
+
+def _progress(cluster: Cluster, name: str) -> Progress:
+    try:
+        progress = Progress(cluster.table(PROGRESS))
+        progress.state()
+    except DamagedError as error:
+        # It is not removed: it may be a healthy one of another name.
+        raise DamagedClusterError(
+            f"{error}. No queue was made. First move the directory of cluster {name} away, then: feedctl reindex"
+        ) from error
+    return progress
 
 
 def _note_gaps(config: Config) -> None:

@@ -35,7 +35,7 @@ def reindex(session: Session, *, as_json: bool) -> None:
             return
         try:
             done = reindexing.reindex(session.config)
-        except reindexing.OtherPartitionsError as error:
+        except (reindexing.OtherPartitionsError, reindexing.DamagedClusterError) as error:
             raise MisusedError(str(error)) from error
     if as_json:
         emit_json(done._asdict())
