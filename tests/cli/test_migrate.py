@@ -138,7 +138,7 @@ def test_a_home_of_a_newer_program_is_left_alone(cli: Cli) -> None:
 
 
 def test_a_home_of_an_earlier_program_whose_queue_is_lost_gets_out_of_both(filled: Cli) -> None:
-    """reindex needs a follow store that is up to date, so migrate must not wait for a queue."""
+    """Reindex needs a follow store that is up to date, so migrate must not wait for a queue."""
     _older(filled.home, 5)
     for path in (filled.home / "data").glob("queue.db*"):
         path.unlink()

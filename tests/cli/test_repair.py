@@ -51,6 +51,12 @@ def damage(cli: Cli, cluster: str) -> None:
         )
 
 
+@pytest.mark.parametrize("words", [["--users", "1"], ["--users", "1,404"], ["--sample", "5"]])
+def test_the_entries_of_single_users_are_counted(filled: Cli, words: list[object]) -> None:
+    damage(filled, "b")
+    assert filled.json("verify", *words, code=1)["entries"] == 6
+
+
 def test_verify_is_clean_where_all_is_well(filled: Cli) -> None:
     assert json.loads(filled("verify", "--json").stdout) == {"users": 1, "entries": 6, "differences": 0, "suspects": 0}
     assert "1 user, 6 entries compared: no difference" in filled("verify").stderr
@@ -447,6 +453,7 @@ def test_rewind_says_for_people_how_much_comes_again(filled: Cli) -> None:
         result.stdout,
     )
     assert "start its writers" in result.stderr
+    assert f"then {filled.hint('verify')} says if that was far enough" in result.stderr
 
 
 @pytest.mark.parametrize(

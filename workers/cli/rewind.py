@@ -52,6 +52,9 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
     again = ", ".join(f"{group} reads {plural(count, 'message')} again" for group, count in rewound.again.items())
     say(f"{cluster}: back to {when(rewound.to_ms)} UTC: {again}")
     note("start its writers now; its watermark stays before that time until they have caught up")
+    note(
+        "then feedctl verify says if that was far enough: a cluster that was damaged does not count as damaged any more"
+    )
 
 
 COMMANDS = (rewind,)

@@ -101,6 +101,8 @@ class Verifier:
         self._cap = cap
         self._landed = landed
         self._users = self._entries = self._suspects = 0
+        self._wanted = 0
+        """How many entries the feed must hold that was last looked at closely."""
         self._damage: list[Finding] = []
 
     def look(self, spans: Sequence[UserRange] = EVERYBODY, after_user: int = 0) -> Iterator[Seen]:
@@ -127,7 +129,9 @@ class Verifier:
         if span.first == span.last:
             self._users += 1
             self._suspects += 1
-            yield self._seen(span.last, self._believed([span.first], []))
+            found = self._believed([span.first], [])
+            self._entries += self._wanted
+            yield self._seen(span.last, found)
             return
         streams = {name: _Stream(name, store, span, self._damage) for name, store in self._clusters.items()}
         users: dict[int, None] = {}
@@ -220,6 +224,7 @@ class Verifier:
         """The findings about a user's feed. read: the row as each cluster shows it."""
         # Read after the rows, so that everything that a row shows has been recorded.
         wanted = Expected(self._follows, self._cap).of(user)
+        self._wanted = len(wanted)
         cells = {
             name: {cell.column: cell.timestamp for cell in self._shown(each, wanted)} for name, each in read.items()
         }
