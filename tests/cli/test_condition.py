@@ -186,7 +186,7 @@ def test_a_cluster_that_is_being_rebuilt_is_known_before_its_first_tick(filled: 
             ports,
             configuration.load(filled.home, {}),
             "b",
-            lambda worker: run_until(recorded_landed(ports, worker), ports, worker, Stop()),
+            lambda worker: run_until(recorded_landed(ports, ports.replicas, worker), ports, worker, Stop()),
             lambda _: None,
         )
     said = filled("status", code=1).stdout

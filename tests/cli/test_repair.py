@@ -218,6 +218,18 @@ def test_a_cluster_that_was_deleted_is_made_anew(filled: Cli, emptied: bool) -> 
     assert status["clusters"]["b"]["behind_ms"] < 600_000
 
 
+def test_clusters_that_are_all_gone_are_made_anew_one_after_the_other(filled: Cli) -> None:
+    before = filled.export("a")
+    for name in "ab":
+        shutil.rmtree(filled.home / "data" / name)
+
+    filled("rebuild", "--all", "--cluster", "b")
+    filled("rebuild", "--all", "--cluster", "a")
+
+    assert filled.export("a") == filled.export("b") == before
+    assert "no difference" in filled("verify").stderr
+
+
 @pytest.mark.parametrize("asked", [False, True])
 def test_an_interrupted_rebuild_says_to_do_it_again(filled: Cli, monkeypatch: pytest.MonkeyPatch, asked: bool) -> None:
     """Before its refills are asked for, no worker would make the cluster again, and none would fill it."""

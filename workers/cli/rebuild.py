@@ -62,7 +62,8 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                 else:
                     for name in set(names) - set(lost):
                         _ask(ports, user, name, stop)
-                run_worker(session, ports, writers, stop, partial(recorded_landed, ports), endpoint)
+                # Not for the others: one that is gone, too, would be waited for for ever.
+                run_worker(session, ports, writers, stop, partial(recorded_landed, ports, names), endpoint)
         _refuse_left(
             session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
         )

@@ -251,7 +251,7 @@ def _refuse_damaged(ports: Ports) -> None:
 
 def _work(session: Session, writers: Sequence[WriterProcess], endpoint: MetricsEndpoint | None) -> None:
     with stopping() as stop, session.ports("read", feeds=False) as ports:
-        run_worker(session, ports, writers, stop, partial(recorded_landed, ports), endpoint)
+        run_worker(session, ports, writers, stop, partial(recorded_landed, ports, ports.replicas), endpoint)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import itertools
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from threading import Event
 from types import FrameType
@@ -139,11 +139,11 @@ def all_idle(session: Session, ports: Ports, worker: Worker, away_s: float = mat
     return until.Idle(ports, session.config, lambda: clusters_of(worker, ports), away_s)
 
 
-def recorded_landed(ports: Ports, worker: Worker) -> until.End:
-    """Ends when everything that had been recorded by now has landed in the clusters that the worker writes, whatever is
-    recorded meanwhile.
+def recorded_landed(ports: Ports, clusters: Collection[str], worker: Worker) -> until.End:
+    """Ends when everything that had been recorded by now has landed in those of some clusters that the worker writes,
+    whatever is recorded meanwhile.
     """
-    return until.RecordedLanded(ports, lambda: clusters_of(worker, ports))
+    return until.RecordedLanded(ports, lambda: [name for name in clusters_of(worker, ports) if name in clusters])
 
 
 def run_worker(
