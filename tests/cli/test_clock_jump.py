@@ -1,6 +1,7 @@
 """The clock of a process is off, or that of a home was 400 days ahead for one action, and is right again."""
 
 import json
+import shutil
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -115,6 +116,48 @@ def test_rule_10_no_shard_steps_with_the_clock_of_one_process(
     assert all(each["behind_ms"] < 20_000 for each in found["clusters"].values())
     assert found["clocks_ahead_ms"] == {}
     assert "pid" in sharded("status", code=1).stdout
+
+
+@pytest.mark.parametrize("sharded", [3], indirect=True)
+@pytest.mark.parametrize("words", [["rebuild", 1], ["rebuild", "--all", "--cluster", "b"], ["repair"]])
+def test_nobody_waits_until_all_shards_are_as_far_as_one_that_is_ahead(sharded: Cli, words: list[object]) -> None:
+    _act(sharded, 1)
+    sharded.work()
+    with sharded.ports(clock=lambda: wall_ms() + JUMP_MS) as ports:
+        ports.follows.record([Request(SavePin(Pin(50, 102, 202, 2_000)))])
+    sharded.work()
+
+    said = sharded(*words, code=1).stderr
+
+    assert "is 400.0 d ahead of that of another shard" in said
+    assert sharded.hint("clock set") in said
+    sharded("clock", "set")
+    sharded(*words)
+    assert "no difference" in sharded("verify").stderr
+
+
+@pytest.mark.parametrize("sharded", [3], indirect=True)
+@pytest.mark.parametrize("damage", ["gone", "torn"])
+def test_a_cluster_that_is_lost_while_a_shard_is_ahead_is_made_anew(sharded: Cli, damage: str) -> None:
+    """Rebuild needs clocks that agree, and clock set needs no lost cluster."""
+    _act(sharded, 1)
+    with sharded.ports(clock=lambda: wall_ms() + JUMP_MS) as ports:
+        ports.follows.record([Request(SavePin(Pin(50, 102, 202, 2_000)))])
+    sharded.work()
+    cluster = sharded.home / "data" / "b"
+    if damage == "gone":
+        shutil.rmtree(cluster)
+    else:
+        (cluster / "CURRENT").unlink()
+    assert sharded.hint("clock set") in sharded("rebuild", "--all", "--cluster", "b", code=1).stderr
+    assert cluster.exists() == (damage == "torn"), "nothing was done"
+
+    said = sharded("clock", "set").stderr
+
+    assert f"cluster b is gone or damaged, and was left out: {sharded.hint('rebuild --all --cluster b')}" in said
+    sharded("rebuild", "--all", "--cluster", "b")
+    assert sharded.export("a") == sharded.export("b")
+    assert "no difference" in sharded("verify").stderr
 
 
 @pytest.mark.parametrize("off_ms", [-JUMP_MS, JUMP_MS])

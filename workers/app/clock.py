@@ -8,9 +8,11 @@ from collections.abc import Mapping
 from contextlib import closing
 from typing import NamedTuple
 
+from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
 from feedstore.clocks import wall_ms
+from feedstore.widecolumn import DamagedError
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
 from workers.following.landed import groups
@@ -19,11 +21,13 @@ from workers.queue.port import refuse_live
 
 class Set(NamedTuple):
     """What was done. shards: the shards that were brought back, each with the ms that it was ahead. clusters: those
-    whose watermark is unknown until they have heard the right time.
+    whose watermark is unknown until they have heard the right time. lost: those that are gone or damaged. A rebuild
+    makes them again, and needs the right time first.
     """
 
     shards: Mapping[int, int]
     clusters: tuple[str, ...]
+    lost: tuple[str, ...]
 
 
 def set_clock(config: Config) -> Set:
@@ -43,5 +47,14 @@ def set_clock(config: Config) -> Set:
         refuse_live(ports.queue, groups(ports))
         now_ms = wall_ms()
         # The shards come last: until then it can be seen that this is unfinished.
-        clusters = [name for name, replica in ports.replicas.items() if Progress(replica.progress).bring_back(now_ms)]
-        return Set(ports.follows.bring_back(now_ms), tuple(clusters))
+        clusters: list[str] = []
+        lost: list[str] = []
+        for name, replica in ports.replicas.items():
+            try:
+                if not place(config, name).exists():
+                    lost.append(name)
+                elif Progress(replica.progress).bring_back(now_ms):
+                    clusters.append(name)
+            except DamagedError:
+                lost.append(name)
+        return Set(ports.follows.bring_back(now_ms), tuple(clusters), tuple(lost))

@@ -8,6 +8,7 @@ from workers.app import clock as clocks
 from workers.cli.condition import clocks_ahead_ms, clocks_off
 from workers.cli.output import ago, emit_json, note, say, when
 from workers.cli.session import Session, TryLaterError, json_option, pass_session
+from workers.following.groups import rebuild_command
 from workers.queue.port import GroupBusyError
 
 
@@ -84,6 +85,8 @@ def set_(session: Session, *, as_json: bool) -> None:
             done = clocks.set_clock(session.config)
     except GroupBusyError as error:
         raise TryLaterError(f"{error}; nothing was brought back") from error
+    for name in done.lost:
+        note(f"cluster {name} is gone or damaged, and was left out: {rebuild_command(name)}")
     if as_json:
         emit_json({"shards": {str(shard): ms for shard, ms in done.shards.items()}, "clusters": list(done.clusters)})
         return

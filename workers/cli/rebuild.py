@@ -12,7 +12,7 @@ from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, pass_session
 from workers.cli.verify import Total, found, show, spelled
-from workers.cli.work import Stop, recorded_landed, run_until, run_worker, stopping
+from workers.cli.work import Stop, recorded_landed, refuse_shards_apart, run_until, run_worker, stopping
 from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange
 
@@ -47,6 +47,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
         ):
             heartbeat()
             with session.ports("read", feeds=False) as ports:
+                refuse_shards_apart(ports)
                 lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
                 if lost and not everybody:
                     raise UnavailableError(

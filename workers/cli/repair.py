@@ -30,7 +30,7 @@ from workers.cli.verify import (
     verifier,
     wait_option,
 )
-from workers.cli.work import recorded_landed, run_worker, stopping
+from workers.cli.work import recorded_landed, refuse_shards_apart, run_worker, stopping
 from workers.following import repair as repairing
 from workers.following.faults import fault
 from workers.following.ports import Ports
@@ -230,6 +230,7 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
         progress = ProgressLine("repair")
         _refuse_damaged(ports)
         if writers is not None:
+            refuse_shards_apart(ports)
             yield ports, partial(_work, session, writers, endpoint)
             return
 

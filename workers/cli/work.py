@@ -15,6 +15,7 @@ import click
 import structlog
 from click.core import ParameterSource
 
+from feedstore.clocks import APART_MAX_MS
 from feedstore.errors import ConfigError, MisconfiguredError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import Program
@@ -22,8 +23,8 @@ from feedstore.metering.settings import split
 from workers.app import memory_tuning, metering, until, wiring
 from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
-from workers.cli.output import ProgressLine
-from workers.cli.session import DURATION, Session, StoppedError, TryLaterError, pass_session
+from workers.cli.output import ProgressLine, ago
+from workers.cli.session import DURATION, CommandRefusedError, Session, StoppedError, TryLaterError, pass_session
 from workers.following import landed
 from workers.following.groups import TICKERS, writer_group
 from workers.following.ports import Ports
@@ -144,6 +145,19 @@ def recorded_landed(ports: Ports, clusters: Collection[str], worker: Worker) -> 
     whatever is recorded meanwhile.
     """
     return until.RecordedLanded(ports, lambda: [name for name in clusters_of(worker, ports) if name in clusters])
+
+
+def refuse_shards_apart(ports: Ports) -> None:
+    """Refuses to wait for what has been recorded if the clock of a shard is ahead of that of another one: that would
+    take until the other one is as far. Raises CommandRefusedError.
+    """
+    times = [ports.follows.now(shard) for shard in range(ports.follows.shards())]
+    if (apart_ms := max(times) - min(times)) > APART_MAX_MS:
+        raise CommandRefusedError(
+            f"the clock of shard {times.index(max(times))} is {ago(apart_ms)} ahead of that of another shard, and what"
+            " was recorded would have landed only after that time: set the clocks, then feedctl clock set, and run this"
+            " again"
+        )
 
 
 def run_worker(
