@@ -76,6 +76,15 @@ def _record(cli: Cli, model: Model, count: int) -> None:
     cli("replay", "-", stdin="".join(json.dumps(action) + "\n" for action in model.actions(count)))
 
 
+def _lose_long_after(cli: Cli) -> None:
+    """Everything that was relayed has expired, and b has waited for something all the time."""
+    with cli.ports(access="write") as ports:
+        while ports.follows.expire(-1_000, 1_000):
+            pass
+        Progress(ports.replicas["b"].progress).hold([(1, 2**62)])
+    _lose(cli)
+
+
 def _lose(cli: Cli) -> None:
     for path in (cli.home / "data").glob("queue.db*"):
         path.unlink()
@@ -228,12 +237,7 @@ def test_a_cluster_that_lacks_more_than_the_outbox_keeps_is_made_anew(cli: Cli) 
     model = Model(random.Random(5))
     _record(cli, model, 40)
     cli.work()
-    with cli.ports(access="write") as ports:
-        # As long after: everything that was relayed has expired, and b has waited for something all the time.
-        while ports.follows.expire(-1_000, 1_000):
-            pass
-        Progress(ports.replicas["b"].progress).hold([(1, 2**62)])
-    _lose(cli)
+    _lose_long_after(cli)
 
     said = cli("reindex", code=1).stderr
 
@@ -249,11 +253,7 @@ def test_a_reindex_that_dies_after_it_removed_a_cluster_names_that_cluster_when_
 ) -> None:
     _record(cli, Model(random.Random(5)), 40)
     cli.work()
-    with cli.ports(access="write") as ports:
-        while ports.follows.expire(-1_000, 1_000):
-            pass
-        Progress(ports.replicas["b"].progress).hold([(1, 2**62)])
-    _lose(cli)
+    _lose_long_after(cli)
 
     def dies(*_: object, **__: object) -> None:
         raise UnavailableError("killed")

@@ -165,15 +165,20 @@ def test_a_client_that_ends_in_the_middle_of_a_request_is_closed(inside: InProce
         assert connection.recv(65_536) == b""
 
 
+def announce(connection: socket.socket, body: bytes) -> None:
+    """Sends the head of a follow, and waits until the server asks for its body."""
+    connection.settimeout(DEADLINE_S)
+    connection.sendall(
+        b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+        b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+    )
+    assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
 def test_a_body_that_takes_longer_than_an_answer_may_is_no_overload(inside: InProcess):
     body = b'{"follower": "1", "user": "2"}'
     with closing(inside.connect()) as connection:
-        connection.settimeout(DEADLINE_S)
-        connection.sendall(
-            b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
-        )
-        assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        announce(connection, body)
         inside.pair.now_s += 60  # far beyond [serving] deadline
         connection.sendall(body)
         [answer] = answers_to_end(connection)
@@ -183,12 +188,7 @@ def test_a_body_that_takes_longer_than_an_answer_may_is_no_overload(inside: InPr
 def test_who_waits_to_be_asked_for_the_body_is_asked(inside: InProcess):
     body = b'{"follower": "1", "user": "2"}'
     with closing(inside.connect()) as connection:
-        connection.settimeout(DEADLINE_S)
-        connection.sendall(
-            b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
-            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
-        )
-        assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        announce(connection, body)
         connection.sendall(body)
         [answer] = answers_to_end(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")

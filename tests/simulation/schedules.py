@@ -2,7 +2,8 @@
 pauses between two of its reads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from feedstore.domain import DeletePin, Follow, RecordedAction, SavePin, Unfollow
 from feedstore.follows.port import Request, actions_in
@@ -32,6 +33,26 @@ def unrelayed_task(world: World) -> RecordedAction:
     rows = world.follows_store.unrelayed(100)
     world.follows_store.mark_relayed(rows[-1:])
     return actions_in(rows)[-1]
+
+
+def held_up(world: World) -> dict[str, list[dict[int, Any]]]:
+    """Has all that was recorded expanded, and holds up its deliveries. Returns them, by cluster and partition."""
+    rows = world.follows_store.unrelayed(100)
+    world.expander.expand([Task(action) for action in actions_in(rows)])
+    world.follows_store.mark_relayed(rows)
+    held = {cluster: [dict(messages) for messages in world.bag.writers[cluster].undone] for cluster in CLUSTERS}
+    for cluster in CLUSTERS:
+        for messages in world.bag.writers[cluster].undone:
+            messages.clear()
+    return held
+
+
+def land(world: World, held: Mapping[str, Sequence[Mapping[int, Any]]]) -> None:
+    """Lets what was held up land, and all that follows from it."""
+    for cluster, late in held.items():
+        for messages, some in zip(world.bag.writers[cluster].undone, late, strict=True):
+            messages.update(some)
+    world.drain()
 
 
 def pause_in(world: World, action: RecordedAction, after: str, meanwhile: Callable[[], None]) -> None:

@@ -3,11 +3,10 @@
 import pytest
 
 from feedstore.domain import Follow, Pin, SavePin, Unfollow, user
-from feedstore.follows.port import actions_in
 from tests.simulation.mutants import MUTANTS, Taken
-from tests.simulation.schedules import BOARD, OWNER, READER, feeds, record, traced_world
-from tests.simulation.world import CAP, CLUSTERS, World
-from workers.following.messages import Delivery, Task
+from tests.simulation.schedules import BOARD, OWNER, READER, feeds, held_up, land, record, traced_world
+from tests.simulation.world import CAP, World
+from workers.following.messages import Delivery
 from workers.following.packs import Pack
 
 FORMS = [(1, Pack), (2, Delivery)]
@@ -26,24 +25,16 @@ def unfollowed_while_saves_are_on_their_way(world: World, saves: int, form: type
     record(world, Follow(READER, user(OWNER)))
     world.drain()
     record(world, *(SavePin(Pin(101 + number, OWNER, BOARD, world.now_ms)) for number in range(saves)))
-    rows = world.follows_store.unrelayed(100)
-    world.expander.expand([Task(action) for action in actions_in(rows)])
-    world.follows_store.mark_relayed(rows)
-    on_their_way = {cluster: [dict(messages) for messages in world.bag.writers[cluster].undone] for cluster in CLUSTERS}
-    for cluster in CLUSTERS:
-        assert {type(body) for messages in on_their_way[cluster] for body in messages.values()} == {form}
-        for messages in world.bag.writers[cluster].undone:
-            messages.clear()
+    on_their_way = held_up(world)
+    for partitions in on_their_way.values():
+        assert {type(body) for messages in partitions for body in messages.values()} == {form}
     record(world, *(SavePin(Pin(201 + number, OWNER, BOARD, world.now_ms + number)) for number in range(2 * CAP)))
     world.drain()
     world.now_ms += world.limits.window_ms + 1
     record(world, Unfollow(READER, user(OWNER)))
     world.drain()
     assert feeds(world) == [[], []]
-    for cluster in CLUSTERS:
-        for messages, late in zip(world.bag.writers[cluster].undone, on_their_way[cluster], strict=True):
-            messages.update(late)
-    world.drain()
+    land(world, on_their_way)
     return feeds(world)
 
 

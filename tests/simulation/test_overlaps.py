@@ -3,11 +3,9 @@
 import pytest
 
 from feedstore.domain import Follow, Pin, SavePin, Unfollow, board, user
-from feedstore.follows.port import actions_in
 from tests.simulation.mutants import MUTANTS
-from tests.simulation.schedules import BOARD, OWNER, READER, feeds, record, traced_world
-from tests.simulation.world import CAP, CLUSTERS, World, patched
-from workers.following.messages import Task
+from tests.simulation.schedules import BOARD, OWNER, READER, feeds, held_up, land, record, traced_world
+from tests.simulation.world import CAP, World, patched
 
 OTHER_BOARD = 22
 
@@ -28,22 +26,13 @@ def unfollowed_while_a_backfill_is_on_its_way(world: World) -> list[list[int]]:
     record(world, Follow(READER, user(OWNER)))
     world.drain()
     record(world, Follow(READER, board(BOARD)))
-    rows = world.follows_store.unrelayed(100)
-    world.expander.expand([Task(action) for action in actions_in(rows)])
-    world.follows_store.mark_relayed(rows)
-    on_its_way = {cluster: [dict(messages) for messages in world.bag.writers[cluster].undone] for cluster in CLUSTERS}
-    for cluster in CLUSTERS:
-        for messages in world.bag.writers[cluster].undone:
-            messages.clear()
+    on_its_way = held_up(world)
     record(world, Unfollow(READER, board(BOARD)))
     world.drain()
     record(world, Unfollow(READER, user(OWNER)))
     world.drain()
     assert feeds(world) == [[], []]
-    for cluster in CLUSTERS:
-        for messages, slow in zip(world.bag.writers[cluster].undone, on_its_way[cluster], strict=True):
-            messages.update(slow)
-    world.drain()
+    land(world, on_its_way)
     return feeds(world)
 
 

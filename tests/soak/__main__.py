@@ -24,9 +24,10 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from bench.results import percentile
 from deploy.local import Stack
 from tests.cli.command import Cli
-from tests.soak.clients import FIRST_OWNER, Load, Seen, quantile
+from tests.soak.clients import FIRST_OWNER, Load, Seen
 from tests.soak.processes import Site
 from tests.soak.rounds import Fault, rounds
 from tests.stack import homes
@@ -146,7 +147,7 @@ def _happen_now(stack: Stack, site: Site, faults: Sequence[Fault]) -> None:
 
 def _figures(seen: Seen, pages: int) -> str:
     took = seen.pages_s[pages:]
-    p50_ms, p99_ms = (1_000 * quantile(took, part) for part in (0.5, 0.99))
+    p50_ms, p99_ms = (1_000 * percentile(took or [0.0], share) for share in (0.5, 0.99))
     return (
         f"{seen.actions:,} actions, {seen.unanswered:,} attempts unanswered; {len(seen.pages_s):,} pages, p50"
         f" {p50_ms:.0f} ms, p99 {p99_ms:.0f} ms; {len(seen.excused):,} failed in faults, {len(seen.failed):,} without"

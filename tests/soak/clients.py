@@ -5,7 +5,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -165,7 +165,3 @@ class Load:
 
 def _edge(follower: int, owner: int) -> dict[str, str]:
     return {"follower": str(follower), "user": str(owner)}
-
-
-def quantile(values: Sequence[float], part: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(part * len(values)))] if values else 0.0

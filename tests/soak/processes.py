@@ -24,9 +24,7 @@ PROCESSES: Final = (*_WORDS, SERVE)
 _ANSWERS_S: Final = 120.0
 _EXCUSED_S: Final = 10.0
 _TRY_LATER: Final = 3
-"""The exit status of a worker that was started while its queue or its follow store was away: what watches it starts it
-again.
-"""
+"""The exit status of a worker whose queue or follow store went away while it began: it is started again."""
 
 
 class Site:

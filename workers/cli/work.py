@@ -1,7 +1,6 @@
 """work, and its parts alone: relay, expand, write."""
 
 import contextlib
-import itertools
 import math
 import signal
 import time
@@ -12,13 +11,12 @@ from types import FrameType
 from typing import Final
 
 import click
-import structlog
 from click.core import ParameterSource
 
 from feedstore.clocks import APART_MAX_MS
 from feedstore.errors import ConfigError, MisconfiguredError
 from feedstore.follows.port import FollowStoreUnavailableError
-from feedstore.metering import Program
+from feedstore.metering import UNCOUNTED, Program
 from feedstore.metering.settings import split
 from workers.app import memory_tuning, metering, until, wiring
 from workers.app.metering import MetricsEndpoint
@@ -28,14 +26,12 @@ from workers.cli.session import DURATION, CommandRefusedError, Session, StoppedE
 from workers.following import landed
 from workers.following.groups import TICKERS, writer_group
 from workers.following.ports import Ports
-from workers.pipeline.retry import is_told
+from workers.pipeline.retry import REST_S, Away, RetryPolicy
 from workers.pipeline.runtime import Loop, Worker
 from workers.queue.port import QueueUnavailableError
 
-_log = structlog.get_logger()
-
 _START_AGAIN_S: Final = 1.0
-"""Between two attempts to reach the servers at the start."""
+"""The longest rest between two attempts to reach the servers at the start."""
 
 
 def _address(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
@@ -107,11 +103,9 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
         def open_ports() -> Ports:
             return opened.enter_context(session.working_ports("read", "work", feeds=feeds))
 
-        if until_idle or wiring.is_embedded(session.config):
-            ports = open_ports()
-        elif (answered := _once_servers_answer(open_ports, stop)) is not None:
-            ports = answered
-        else:
+        waits = not until_idle and not wiring.is_embedded(session.config)
+        ports = _once_servers_answer(open_ports, stop) if waits else open_ports()
+        if ports is None:
             return
         ends = partial(all_idle, session, ports, away_s=wait_ms / 1_000) if until_idle else None
         run_worker(session, ports, writers, stop, ends, endpoint)
@@ -373,20 +367,19 @@ def _once_servers_answer(open_ports: Callable[[], Ports], stop: Stop) -> Ports |
 
     Raises ConfigError, and what `open_ports` raises that an operator must mend (MisconfiguredError).
     """
-    for failures in itertools.count(1):
+    away = Away(time.monotonic, UNCOUNTED, "start", "servers", "start.waits", RetryPolicy(longest_s=_START_AGAIN_S))
+    while not stop.is_set():
         try:
             ports = open_ports()
         except (FollowStoreUnavailableError, QueueUnavailableError) as error:
             if isinstance(error, MisconfiguredError):
                 raise
-            if is_told(failures):
-                _log.warning("start.waits", failures=failures, error=str(error))
+            away.noted(error)
         else:
-            if failures > 1:
-                _log.info("answers.again", after="start.waits", failures=failures - 1)
+            away.ended()
             return ports
-        if stop.wait(_START_AGAIN_S):
-            break
+        while away.goes_on() and not stop.wait(REST_S):
+            pass
     return None
 
 
