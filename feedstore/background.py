@@ -2,6 +2,10 @@
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
 
 Background = Callable[[Callable[[], None]], None]
 """Begins some work elsewhere: its caller does not wait for it. Raises RuntimeError if there can be no more threads."""
@@ -10,6 +14,20 @@ Background = Callable[[Callable[[], None]], None]
 def on_a_thread(name: str) -> Background:
     """On a thread of that name, which keeps no process from ending."""
     return lambda work: threading.Thread(target=work, name=name, daemon=True).start()
+
+
+def answer_of(look: Callable[[], T], background: Background) -> "Future[T]":
+    """The answer of a look, or its error, once there is one. Raises RuntimeError if the look cannot begin."""
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(look())
+        except BaseException as error:  # noqa: BLE001 - who asks for the answer gets it
+            answer.set_exception(error)
+
+    background(run)
+    return answer
 
 
 class BackgroundLook:

@@ -3,12 +3,11 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Final, Protocol
 
 import msgspec
 
-from feedstore.background import on_a_thread
+from feedstore.background import answer_of, on_a_thread
 from feedstore.errors import NotNowError
 
 STATE_S: Final = 3.0
@@ -85,12 +84,11 @@ class BoundedQueues:
         with self._lock:
             look = self._look
             if look is None or look.done():
-                look = self._look = Future()
                 self._until_s = self._clock() + STATE_S
                 try:
-                    on_a_thread("queues")(partial(self._run, look))
+                    look = self._look = answer_of(self._queues.state, on_a_thread("queues"))
                 except RuntimeError as error:  # the machine has no thread left
-                    look.set_exception(QueuesUnavailableError(str(error)))
+                    raise QueuesUnavailableError(str(error)) from error
             left_s = self._until_s - self._clock()
         try:
             return look.result(max(0.0, left_s))
@@ -102,9 +100,3 @@ class BoundedQueues:
 
     def stopped(self) -> str | None:
         return self._queues.stopped()
-
-    def _run(self, look: "Future[QueuesState]") -> None:
-        try:
-            look.set_result(self._queues.state())
-        except Exception as error:  # noqa: BLE001 - the callers that wait for the answer raise it
-            look.set_exception(error)

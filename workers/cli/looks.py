@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, wait
+from concurrent.futures import wait
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from feedstore.background import on_a_thread
+from feedstore.background import answer_of, on_a_thread
 from feedstore.errors import NotNowError
 from feedstore.follows.port import OutdatedStoreError
 from workers.app import home
@@ -29,8 +29,7 @@ class BegunLook(Generic[T]):
         self.taken = False
         self._within_s = within_s
         self._until_s = time.monotonic() + within_s
-        self._answer: Future[T] = Future()
-        on_a_thread("look")(lambda: self._run(look))
+        self._answer = answer_of(look, on_a_thread("look"))
 
     def found(self) -> T | NoAnswer:
         """The answer as soon as it is there; none if the part is away, or its time is over. Raises other errors."""
@@ -43,12 +42,6 @@ class BegunLook(Generic[T]):
             return NoAnswer(_line(home.outdated(error)))
         except (NotNowError, OSError) as error:
             return NoAnswer(_line(str(error)))
-
-    def _run(self, look: Callable[[], T]) -> None:
-        try:
-            self._answer.set_result(look())
-        except BaseException as error:  # noqa: BLE001 - who asks for the answer gets it
-            self._answer.set_exception(error)
 
 
 class Looks:
