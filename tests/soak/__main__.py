@@ -4,9 +4,9 @@
     python -m tests.soak --stack DIRECTORY --seconds 3600 --seed 7     an hour, with other faults
     python -m tests.soak --stack DIRECTORY --rate 40 --followers 250   more actions, each for fewer feeds
 
-It makes a home of its own on a local stack, runs two processes of most stages and a web server, and has clients save
-and delete pins, follow, unfollow and read. Each round draws from the seed what is killed or suspended, for how long: a
-server of the stack, some of the processes, or both. Take a stack of its own.
+It makes a home of its own on a local stack, with three brokers, runs two processes of most stages and a web server, and
+has clients save and delete pins, follow, unfollow and read. Each round draws from the seed what is killed or suspended,
+for how long: a server, some of the processes, or both. Take a stack of its own.
 
 When the load has ended, everything must land. Status 1: something that was acknowledged is not stored, a feed is not
 what the follow store says, there are dead letters, a process ended by itself, an action was refused, or a page had no
@@ -30,7 +30,9 @@ from tests.cli.command import Cli
 from tests.soak.clients import FIRST_OWNER, Load, Seen
 from tests.soak.processes import Site
 from tests.soak.rounds import Fault, rounds
+from tests.soak.servers import Servers
 from tests.stack import homes
+from tests.stack.own_brokers import own_brokers
 from tests.stack.own_home import own_home
 from workers.following.ports import Ports
 
@@ -60,11 +62,12 @@ def main(arguments: Sequence[str]) -> int:
     stack = Stack(options.stack, lambda _: None)
     with (
         tempfile.TemporaryDirectory(prefix="feedstore-soak-") as directory,
-        own_home(stack, Path(directory) / "home") as cli,
+        own_brokers(Path(directory) / "brokers") as brokers,
+        own_home(stack, Path(directory) / "home", brokers.servers) as cli,
         cli.ports() as ports,
     ):
         homes.replay(cli, _follows(options.owners, options.followers))
-        wrong = _soak(stack, cli, ports, options)
+        wrong = _soak(Servers(stack, brokers), cli, ports, options)
     for line in wrong[:_SHOWN]:
         print(f"WRONG: {line}", flush=True)
     print(f"{len(wrong):,} faults" if wrong else "all is as it must be", flush=True)
@@ -79,7 +82,7 @@ def _follows(owners: int, followers: int) -> list[bytes]:
     ]
 
 
-def _soak(stack: Stack, cli: Cli, ports: Ports, options: argparse.Namespace) -> list[str]:
+def _soak(servers: Servers, cli: Cli, ports: Ports, options: argparse.Namespace) -> list[str]:
     """Returns what is wrong, in sentences."""
     site, seen = Site(cli), Seen()
     load = Load(site.address, str(time.time_ns()), options.rate, options.owners, options.followers, site.serves, seen)
@@ -95,7 +98,7 @@ def _soak(stack: Stack, cli: Cli, ports: Ports, options: argparse.Namespace) -> 
                 if time.monotonic() - began_s > options.seconds:
                     break
                 pages, failed = len(seen.pages_s), len(seen.failed)
-                _happen(stack, site, faults)
+                _happen(servers, site, faults)
                 time.sleep(rests.uniform(*_REST_S))
                 site.look()
                 say("; ".join([*map(str, faults), _figures(seen, pages), _behind(ports)]))
@@ -117,32 +120,32 @@ def _soak(stack: Stack, cli: Cli, ports: Ports, options: argparse.Namespace) -> 
     return wrong
 
 
-def _happen(stack: Stack, site: Site, faults: Sequence[Fault]) -> None:
+def _happen(servers: Servers, site: Site, faults: Sequence[Fault]) -> None:
     """Begins all of them together, ends each after its time, and waits until all servers answer."""
     with site.server_away() if any(fault.of == "server" for fault in faults) else nullcontext():
-        _happen_now(stack, site, faults)
+        _happen_now(servers, site, faults)
 
 
-def _happen_now(stack: Stack, site: Site, faults: Sequence[Fault]) -> None:
+def _happen_now(servers: Servers, site: Site, faults: Sequence[Fault]) -> None:
     began_s = time.monotonic()
     for fault in faults:
         match fault.of, fault.how:
             case "process", how:
                 site.break_(fault.name, how)
             case "server", "kill":
-                stack.kill(fault.name)
+                servers.kill(fault.name)
             case "server", "suspend":
-                stack.suspend(fault.name)
+                servers.suspend(fault.name)
     for fault in sorted(faults, key=lambda each: each.lasts_s):
         time.sleep(max(0.0, began_s + fault.lasts_s - time.monotonic()))
         match fault.of, fault.how:
             case "process", how:
                 site.mend(fault.name, how)
             case "server", "kill":
-                stack.start(fault.name, wait=False)
+                servers.start(fault.name)
             case "server", "suspend":
-                stack.resume(fault.name)
-    stack.up()
+                servers.resume(fault.name)
+    servers.up()
 
 
 def _figures(seen: Seen, pages: int) -> str:

@@ -6,10 +6,11 @@ from random import Random
 from typing import Final, Literal
 
 from tests.soak.processes import PROCESSES
+from tests.soak.servers import BROKERS
 
-SERVERS: Final = ("kafka", "mariadb", "cluster-a", "cluster-b", "hbase-a", "thrift2-a", "thrift2-b")
-"""What a fault of a server names: a server of the local stack, or all of a cluster. One at a time is away, so that a
-reader always has a cluster that answers.
+SERVERS: Final = (*BROKERS, "mariadb", "cluster-a", "cluster-b", "hbase-a", "thrift2-a", "thrift2-b")
+"""What a fault of a server names: a broker, a server of the local stack, or all of a cluster. One at a time is away, so
+that a reader always has a cluster that answers, and every partition a leader.
 """
 _SERVERS_S: Final = (3.0, 20.0)
 _PROCESSES_S: Final = (0.0, 12.0)

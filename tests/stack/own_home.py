@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deploy.local import Stack
+from deploy.local import NAMES, Stack, kafka
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.follows import mysql
@@ -22,18 +22,23 @@ from workers.queue.kafka.queue import connect
 
 
 @contextmanager
-def own_home(stack: Stack, directory: Path) -> Iterator[Cli]:
-    """`feedctl --home DIRECTORY init --stack local`, with every name its own; all of it goes at the end."""
-    stack.up()
+def own_home(stack: Stack, directory: Path, brokers: str = "") -> Iterator[Cli]:
+    """`feedctl --home DIRECTORY init --stack local`, with every name its own; all of it goes at the end.
+
+    brokers: HOST:PORT of several, in place of the stack's; its topics have three copies then.
+    """
+    needed = [name for name in NAMES if not brokers or name != kafka.NAME]
+    stack.up(*needed)
     name = uuid.uuid4().hex[:12]
     made = stacks.replacements
+    queue = {'url = "embedded:data/queue.db"': f'url = "kafka://{brokers}"\nreplication = 3'} if brokers else {}
 
     def own(kind: stacks.Kind, stack_home: Path | None) -> dict[str, str]:
         return {
             there: instead.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
             .replace("/follows_", f"/follows_test_{name}_")
             .replace('"\nreplication', f'?prefix=test-{name}."\nreplication')
-            for there, instead in made(kind, stack_home).items()
+            for there, instead in (made(kind, stack_home) | queue).items()
         }
 
     cli = Cli(directory)
@@ -43,7 +48,7 @@ def own_home(stack: Stack, directory: Path) -> Iterator[Cli]:
             cli("init", "--stack", "local", "--stack-home", stack.home)
         yield cli
     finally:
-        stack.up()
+        stack.up(*needed)
         if (directory / configuration.FILE_NAME).exists():
             remove(configuration.load(directory, {}))
 

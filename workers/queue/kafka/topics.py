@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 
 import kafka
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+from kafka.errors import KafkaError, NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.dead_letters import DEAD, MAX_RECORD_BYTES
-from workers.queue.kafka.errors import translated
+from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.queue import connect
 from workers.queue.port import MAX_MESSAGE_BYTES, QueueUnavailableError, Topic, UnsafeTopicsError
 
@@ -128,7 +128,8 @@ def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
         UnsafeTopicsError: the message names each setting that is unsafe.
         QueueUnavailableError: no broker answers, or it refuses.
     """
-    unsafe = [each for each in differences(address, wanted) if each.is_unsafe]
+    with closing(connect(address)) as admin, translated(str(address)):
+        unsafe = [each for each in _topic_differences(admin, wanted) if each.is_unsafe]
     if unsafe:
         mends = "feedctl topics apply mends it" if all(each.fixable for each in unsafe) else "see feedctl topics check"
         raise UnsafeTopicsError(f"{'; '.join(map(str, unsafe))}; {mends}")
@@ -249,12 +250,19 @@ def _keeps_long_enough(retention_ms: int, least_ms: int) -> bool:
 
 
 def _broker_differences(admin: kafka.KafkaAdminClient) -> Iterator[TopicDifference]:
-    """Settings of the brokers themselves, which no client may change."""
+    """Settings of the brokers themselves, which no client may change. Each broker is asked for its own: one that is
+    away must not hide what the others say.
+    """
     name = "offsets.retention.minutes"
-    brokers = [str(broker["broker_id"]) for broker in admin.describe_cluster()["brokers"]]
-    for broker, found in _settings(admin, ConfigResourceType.BROKER, brokers).items():
-        if int(found.get(name, OFFSETS_RETENTION_MIN)) < OFFSETS_RETENTION_MIN:
-            yield TopicDifference(f"{_BROKER}{broker}", name, f"at least {OFFSETS_RETENTION_MIN}", found[name], False)
+    for broker in admin.describe_cluster()["brokers"]:
+        number = str(broker["broker_id"])
+        try:
+            found = _settings(admin, ConfigResourceType.BROKER, [number])[number]
+        except KafkaError as error:
+            found = {name: f"nothing: it does not answer ({describe(error)})"}
+        value = found.get(name, str(OFFSETS_RETENTION_MIN))
+        if not value.isdecimal() or int(value) < OFFSETS_RETENTION_MIN:
+            yield TopicDifference(f"{_BROKER}{number}", name, f"at least {OFFSETS_RETENTION_MIN}", value, False)
 
 
 def _settings(admin: kafka.KafkaAdminClient, kind: ConfigResourceType, names: list[str]) -> dict[str, dict[str, str]]:

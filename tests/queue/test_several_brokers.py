@@ -1,0 +1,180 @@
+"""Several brokers, as in production: one of them is restarted, killed or hangs, and the queue does its work.
+
+The topics have three copies. Each broker leads a part of the partitions, and knows a part of the groups.
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from kafka_bench import wait_until
+from queue_benches import after
+
+from tests.stack import homes
+from tests.stack.own_brokers import Brokers, own_brokers
+from workers.following.topics import DELIVERIES, TOPICS
+from workers.queue.kafka import KafkaAddress, KafkaQueue, parse, topics
+from workers.queue.kafka.topics import TopicDefinition
+from workers.queue.port import QueueUnavailableError
+
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("several_brokers")]
+
+PARTITIONS = 6
+AT_ONCE = 20
+GROUP = "a"
+
+
+@pytest.fixture(scope="module")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with own_brokers(tmp_path_factory.mktemp("brokers")) as running:
+        yield running
+
+
+@pytest.fixture
+def address(brokers: Brokers) -> KafkaAddress:
+    return replace(parse(f"kafka://{brokers.servers}", {}), prefix=f"test-{uuid4().hex[:12]}.")
+
+
+@pytest.fixture
+def wanted(address: KafkaAddress) -> list[TopicDefinition]:
+    """The topics, which are made."""
+    made = topics.definitions(address, TOPICS, partitions=PARTITIONS, replication=3, action_age_ms=86_400_000)
+    assert topics.apply(address, made) == []
+    return made
+
+
+@contextmanager
+def restarted(brokers: Brokers, number: int) -> Iterator[None]:
+    brokers.stop(number)
+    yield
+    brokers.start(number)
+
+
+@contextmanager
+def killed(brokers: Brokers, number: int) -> Iterator[None]:
+    brokers.kill(number)
+    yield
+    brokers.start(number)
+
+
+@contextmanager
+def suspended(brokers: Brokers, number: int) -> Iterator[None]:
+    brokers.suspend(number)
+    yield
+    brokers.resume(number)
+
+
+class Load:
+    """Two publishers and two members of a group, each with a client of its own, as in processes of their own. They do
+    again what is refused for now.
+    """
+
+    _names = (1, 2)
+
+    def __init__(self, address: KafkaAddress) -> None:
+        self._address = address
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+        self._published: set[bytes] = set()
+        self._read: set[bytes] = set()
+        self._errors: list[BaseException] = []
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        threads = [
+            threading.Thread(target=self._noting, args=(work, name))
+            for work in (self._publish, self._consume)
+            for name in self._names
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield
+        finally:
+            self._ended.set()
+            for thread in threads:
+                thread.join()
+
+    def passes(self) -> None:
+        """Returns when both publishers have published what they began from now on, and all of it is read."""
+        with self._lock:
+            before = set(self._published)
+
+        def all_read() -> bool:
+            with self._lock:
+                new = [value.partition(b"/")[0] for value in self._published - before]
+                is_enough = all(new.count(b"%d" % name) > 2 * AT_ONCE for name in self._names)
+                return bool(self._errors) or (is_enough and self._published <= self._read)
+
+        wait_until(all_read)
+        assert not self._errors, self._errors
+
+    def _noting(self, work: Callable[[int], None], number: int) -> None:
+        try:
+            work(number)
+        except BaseException as error:
+            self._errors.append(error)
+            raise
+
+    def _publish(self, name: int) -> None:
+        count = 0
+        with closing(KafkaQueue.open(self._address, TOPICS)) as opened:
+            while not self._ended.is_set():
+                values = [b"%d/%d" % (name, count + each) for each in range(AT_ONCE)]
+                count += AT_ONCE
+                while not self._ended.wait(0.05):
+                    with suppress(QueueUnavailableError):
+                        opened.publish(DELIVERIES, values)
+                        with self._lock:
+                            self._published |= set(values)
+                        break
+
+    def _consume(self, _: int) -> None:
+        with (
+            closing(KafkaQueue.open(self._address, TOPICS)) as opened,
+            closing(opened.consumer(DELIVERIES, GROUP)) as member,
+        ):
+            while not self._ended.is_set():
+                with suppress(QueueUnavailableError):
+                    messages = member.poll(100, 0.2)
+                    with self._lock:
+                        self._read |= {message.value for message in messages}
+                    member.commit(after(messages))
+
+
+@pytest.mark.parametrize("away", [restarted, killed, suspended])
+@pytest.mark.usefixtures("wanted")
+def test_all_is_read_that_was_published_while_each_broker_in_turn_is(
+    away: Callable[..., "contextmanager[None]"], brokers: Brokers, address: KafkaAddress
+) -> None:
+    load = Load(address)
+    with load.running():
+        load.passes()
+        for number in brokers.numbers:
+            with away(brokers, number):
+                load.passes()
+        load.passes()
+
+
+def test_workers_start_while_a_broker_is_away_and_the_check_names_it(
+    brokers: Brokers, address: KafkaAddress, wanted: list[TopicDefinition]
+) -> None:
+    with killed(brokers, 2):
+        # Until the others have noticed, they name it among those that lead.
+        queue = homes.eventually(lambda: KafkaQueue.open(address, TOPICS), "the queue is opened")
+        with closing(queue) as opened:
+            published = {b"%d" % number for number in range(100)}
+            opened.publish(DELIVERIES, sorted(published))
+            read: set[bytes] = set()
+            with closing(opened.consumer(DELIVERIES, GROUP)) as member:
+                wait_until(lambda: read >= published, lambda: read.update(each.value for each in member.poll(100, 0.1)))
+        topics.refuse_unsafe(address, wanted)
+        (found,) = topics.differences(address, wanted)
+        assert found.is_broker
+        assert not found.fixable
+        assert str(found).startswith("broker 2: offsets.retention.minutes: expected at least 129600, found nothing: it")
+        assert topics.apply(address, wanted) == [found]
+    assert topics.differences(address, wanted) == []
