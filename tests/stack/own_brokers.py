@@ -65,6 +65,7 @@ class Brokers:
 
     def start(self, *numbers: int) -> None:
         """Starts them together, and returns when each of them answers."""
+        jars.ensure(_JARS, lambda _: None)
         for number in numbers:
             self._format(number)
             command = self._command(number, "kafka.Kafka", self._file(number), flags=(java.STARTS_FAST,))
