@@ -1,11 +1,13 @@
 """The parts of the Kafka adapter that need no broker: urls, errors, positions, what was fetched ahead."""
 
+import random
 import socket
 import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -17,7 +19,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, dead_letters, parse, producers, queue, reading, topics
+from workers.queue.kafka import KafkaAddress, dead_letters, parse, producers, queue, reading, reconnecting, topics
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
@@ -129,6 +131,20 @@ def test_a_broker_that_does_not_answer_is_not_asked_without_a_pause() -> None:
             for _ in range(10):  # as many failures: it is left alone for half a minute
                 client._manager.update_backoff(broker.node_id)
             assert 10_000 < client.connection_delay(broker.node_id) <= 36_000
+
+
+def test_a_broker_that_hangs_leaves_a_new_client_the_time_to_ask_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reconnecting, "GREETS_MS", 50)
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as other:
+        servers = [f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, other)]
+        in_turn = cycle((0, 1))
+        monkeypatch.setattr(random, "choice", lambda brokers: brokers[next(in_turn)])
+        options = KafkaAddress(tuple(servers)).options()
+        with closing(options.pop("kafka_client")(**options)) as client, pytest.raises(kafka_errors.KafkaTimeoutError):
+            client._manager.bootstrap(2_000)
+        for each in (silent, other):
+            each.setblocking(False)
+            each.accept()[0].close()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ answer though no server was away that explains it.
 
 import argparse
 import json
+import signal
 import sys
 import tempfile
 import time
@@ -59,6 +60,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--followers", type=int, default=1_000, help="of each user who saves pins (1000)")
     parser.add_argument("--owners", type=int, default=4, help="users who save pins (4)")
     options = parser.parse_args(arguments)
+    # A polite kill unwinds as Ctrl-C does: what has been started is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     stack = Stack(options.stack, lambda _: None)
     with (
         tempfile.TemporaryDirectory(prefix="feedstore-soak-") as directory,

@@ -13,6 +13,10 @@ from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaTCPTransport
 
 LOOK_AGAIN_MS: Final = 100.0
+GREETS_MS: Final = 3_000
+"""How long a broker may take to greet a new connection; after each time that it does not, twice as long, up to 30 s. It
+is less than a third of the time in which a new client must find a broker: if one hangs, others are asked.
+"""
 DIRECT: Final = "direct"
 
 
@@ -52,7 +56,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
     """The connections of a client, with the sockets of all of them."""
 
     def __init__(self, net: NetworkSelector, **options: Any) -> None:
-        super().__init__(net, **options)
+        super().__init__(net, socket_connection_setup_timeout_ms=GREETS_MS, **options)
         self._transports: WeakSet[KafkaTCPTransport] = WeakSet()
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
@@ -66,6 +70,14 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             self._net.close()
             self.close_sockets()
             raise
+
+    def get_connection(self, node_id: object, timeout_ms: float | None = None, **options: Any) -> Any:
+        """A client that looks for its first broker gives all of its time to one of those that it was given, by chance
+        to one that hangs (seen in 3.0.12). Here that has the time of any other connection.
+        """
+        if timeout_ms is not None:
+            timeout_ms = min(timeout_ms, self.socket_connection_setup_timeout_ms(node_id))
+        return super().get_connection(node_id, timeout_ms, **options)
 
     def close_sockets(self) -> None:
         """Closes all sockets. The client's loop must have ended: nothing is written any more."""
