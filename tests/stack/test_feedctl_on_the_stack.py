@@ -15,7 +15,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from deploy.local import Stack
 from feedstore.app import config as configuration
 from feedstore.app import wiring as feedstore_wiring
+from feedstore.domain import Follow, user
 from feedstore.following import FEEDS
+from feedstore.follows.port import FollowStoreUnavailableError, Request
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import PURGE, definition
 from feedstore.widecolumn.progress import PROGRESS
@@ -163,29 +165,56 @@ def test_no_worker_starts_on_topics_that_could_lose_what_they_acknowledged(real:
 
 
 @contextmanager
-def careless_database(stack: Stack) -> Iterator[None]:
-    """Its log is written to disk once a second, whatever commits meanwhile."""
+def database_set(stack: Stack, name: str, value: int, usual: int) -> Iterator[None]:
+    """A setting of the database has another value."""
     socket = stack.home / "data" / "mariadb" / "mariadb.sock"
 
-    def set_flush(value: int) -> None:
-        statement = f"SET GLOBAL innodb_flush_log_at_trx_commit = {value}"
-        argv = ["mariadb", "--no-defaults", f"--socket={socket}", "-e", statement]
+    def set_to(value: int) -> None:
+        argv = ["mariadb", "--no-defaults", f"--socket={socket}", "-e", f"SET GLOBAL {name} = {value}"]
         subprocess.run(argv, check=True, timeout=60)
 
-    set_flush(2)
+    set_to(value)
     try:
         yield
     finally:
-        set_flush(1)
+        set_to(usual)
 
 
 @pytest.mark.alone
 def test_nothing_opens_a_database_that_could_lose_what_it_commits(real: Cli, stack: Stack) -> None:
     said = "innodb_flush_log_at_trx_commit is 2, expected 1: what it commits could be lost"
-    with careless_database(stack):
+    with database_set(stack, "innodb_flush_log_at_trx_commit", 2, usual=1):
         for words in (["relay"], ["expand"], ["follow", "1", "--user", "2"]):
             assert said in real(*words, code=2).stderr
     real("follow", "1", "--user", "2")
+    real.process("work", "--until-idle")
+
+
+@pytest.mark.alone
+def test_nothing_is_read_from_a_replica_of_a_database(real: Cli, stack: Stack) -> None:
+    """What it has may be older than what was committed (rule 4)."""
+    with database_set(stack, "read_only", 1, usual=0):
+        for words in (["follow", "1", "--user", "2"], ["verify"]):
+            assert "read_only is ON: it is not the primary" in real(*words, code=3).stderr
+    real("follow", "1", "--user", "2")
+    real.process("work", "--until-idle")
+
+
+@pytest.mark.alone
+def test_a_primary_that_becomes_a_replica_is_away_until_it_is_the_primary_again(real: Cli, stack: Stack) -> None:
+    """As after a failover that leaves connections open: one of them serves reads until a write is refused."""
+    with real.ports() as ports:
+
+        def record(action: Follow) -> None:
+            ports.follows.record([Request(action)])
+
+        record(Follow(1, user(2)))
+        with database_set(stack, "read_only", 1, usual=0):
+            with pytest.raises(FollowStoreUnavailableError, match="read-only"):
+                record(Follow(1, user(3)))
+            with pytest.raises(FollowStoreUnavailableError, match="read_only is ON"):
+                ports.follows.edges([(1, user(2))])
+        record(Follow(1, user(3)))
     real.process("work", "--until-idle")
 
 

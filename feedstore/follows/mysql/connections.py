@@ -9,7 +9,7 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
@@ -49,6 +49,12 @@ class Reply(NamedTuple):
     affected: int
     last_id: int
 
+
+_READ_ONLY: Final = "read_only"
+_SETTINGS: Final = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ({})".format(
+    ", ".join(f"'{name}'" for name in (_READ_ONLY, *durability.NAMES))
+)
+"""It needs no privilege."""
 
 MAX_PACKET: Final = 1_000_000
 """The most characters that go out at once; far below what any server takes by default."""
@@ -93,8 +99,9 @@ def meaning(error: BaseException) -> Meaning:
 
 
 class MySQLConnection:
-    """Raises UnsafeStoreError where the server could lose what it commits: every connection asks, so that a server that
-    was away, or that took over from another one, is looked at when it is there.
+    """Raises UnsafeStoreError if the server could lose what it commits: every connection asks, so that a server that
+    was away, or that took over from another one, is looked at when it is there. One that is read-only counts as away:
+    it is a replica, and what is read from it may be older than what was committed (rule 4).
 
     reused: it has been lent before, and may have died since.
     """
@@ -121,8 +128,10 @@ class MySQLConnection:
             ssl_disabled=tls is None,
         )
         try:
-            *_, settings = self.run([*_session(bounds), durability.QUERY])
-            durability.refuse_unsafe(server, dict(settings.rows))
+            *_, rows = self.run([*_session(bounds), _SETTINGS])
+            settings = dict(rows.rows)
+            _refuse_replica(settings)
+            durability.refuse_unsafe(server, settings)
         except BaseException:
             self.close()
             raise
@@ -157,6 +166,12 @@ class MySQLConnection:
     def close(self) -> None:
         with suppress(pymysql.MySQLError, OSError):
             self._raw.close()
+
+
+def _refuse_replica(settings: Mapping[str, str]) -> None:
+    value = settings.get(_READ_ONLY, "OFF")
+    if value.upper() not in {"OFF", "0"}:
+        raise pymysql.OperationalError(1290, f"{_READ_ONLY} is {value}: it is not the primary")
 
 
 def _session(bounds: PoolBounds) -> list[str]:
