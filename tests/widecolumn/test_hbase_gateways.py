@@ -12,6 +12,7 @@ from feedstore.widecolumn import RefusedError, UnavailableError
 from feedstore.widecolumn.hbase import thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways, WillNotError
+from feedstore.widecolumn.hbase.pool import DOWN_S
 from feedstore.widecolumn.hbase.thrift2 import structs
 
 
@@ -121,6 +122,20 @@ def test_an_answer_that_is_an_error_is_final_and_keeps_the_connection(world: Wor
     with pytest.raises(UnavailableError, match="g1:1: region is not online"):
         gateways.call(raising(AnsweredError("region is not online", may_retry=True), G1), 1_000)
     assert [each.closed for each in world.opened] == [False]
+
+
+def test_a_gateway_that_answers_with_errors_is_asked_last_for_a_while(world: World):
+    """One that has lost its cluster answers every call with an error, and the others are as well as before."""
+    gateways = world.gateways(G1, G2)
+    failed_s = []
+    while world.now < 140:
+        try:
+            asked = gateways.call(raising(AnsweredError("Failed 1 action", may_retry=True), G1), 1_000)
+            assert asked == G2
+        except UnavailableError:
+            failed_s.append(world.now - 100)
+        world.now += DOWN_S / 2
+    assert failed_s == [0, 1, 3, 7, 15, 31], "each time it is left alone for longer"
 
 
 @pytest.mark.parametrize(("may_refuse", "kind"), [(True, RefusedError), (False, UnavailableError)])

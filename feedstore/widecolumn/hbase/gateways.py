@@ -2,7 +2,8 @@
 
 Every call of this adapter may be repeated: writes carry their timestamps, and the administration looks before it acts.
 So a gateway that cannot be reached, or breaks off, costs a second try on another one. What HBase itself answers is
-final, because every gateway would ask the same HBase.
+final for a call, because every gateway asks the same HBase. But the next call asks another gateway first: one that has
+lost its cluster answers everything with an error.
 """
 
 import math
@@ -92,7 +93,7 @@ class Gateways(Generic[C]):
             except Exception as error:
                 judged = self._translate(error)
                 if isinstance(judged, AnsweredError):
-                    self._pool.give_back(lease)
+                    self._pool.give_back(lease, is_well=False)
                     raise _kind(judged, may_refuse=may_refuse)(f"{lease.address}: {judged}") from error
                 self._broken(lease, judged, tried, failures)
             except BaseException:  # interrupted in the middle of an answer
