@@ -124,18 +124,52 @@ def test_an_answer_that_is_an_error_is_final_and_keeps_the_connection(world: Wor
     assert [each.closed for each in world.opened] == [False]
 
 
-def test_a_gateway_that_answers_with_errors_is_asked_last_for_a_while(world: World):
+def test_a_gateway_that_answers_with_errors_only_costs_one_call(world: World):
     """One that has lost its cluster answers every call with an error, and the others are as well as before."""
     gateways = world.gateways(G1, G2)
-    failed_s = []
+    asked_s = []
+
+    def ask(to: Talking) -> Address:
+        if to.address == G1:
+            asked_s.append(world.now - 100)
+            raise AnsweredError("Failed 1 action", may_retry=True)
+        return to.address
+
+    with pytest.raises(UnavailableError, match="g1:1: Failed 1 action"):
+        gateways.call(ask, 1_000)
     while world.now < 140:
-        try:
-            asked = gateways.call(raising(AnsweredError("Failed 1 action", may_retry=True), G1), 1_000)
-            assert asked == G2
-        except UnavailableError:
-            failed_s.append(world.now - 100)
+        assert gateways.call(ask, 1_000) == G2
         world.now += DOWN_S / 2
-    assert failed_s == [0, 1, 3, 7, 15, 31], "each time it is left alone for longer"
+    assert asked_s == [0, 1, 3, 7, 15, 31], "it is asked last, each time for longer"
+
+
+def test_an_error_among_answers_is_final(world: World):
+    """A region may be away for a while, and each gateway would wait for it."""
+    gateways = world.gateways(G1, G2)
+    asked = 0
+
+    def ask(to: Talking) -> None:
+        nonlocal asked
+        asked += 1
+        raise AnsweredError("region is not online", may_retry=True)
+
+    for rounds in (1, 2, 3):
+        with pytest.raises(UnavailableError):
+            gateways.call(ask, 1_000)
+        assert asked == rounds
+        world.now += DOWN_S
+        assert {gateways.call(lambda to: to.address, 1_000) for _ in range(2)} == {G1, G2}
+
+
+def test_what_all_gateways_answer_is_named_with_each(world: World):
+    gateways = world.gateways(G1, G2)
+    for failed in ("g1:1: no", "g2:2: no", "g1:1: no; g2:2: no"):
+        with pytest.raises(RefusedError, match=f"^{failed}$"):
+            gateways.call(refuse, 1_000, may_refuse=True)
+
+
+def refuse(_: Talking) -> None:
+    raise AnsweredError("no", may_retry=False)
 
 
 @pytest.mark.parametrize(("may_refuse", "kind"), [(True, RefusedError), (False, UnavailableError)])

@@ -2,8 +2,8 @@
 
 Every call of this adapter may be repeated: writes carry their timestamps, and the administration looks before it acts.
 So a gateway that cannot be reached, or breaks off, costs a second try on another one. What HBase itself answers is
-final for a call, because every gateway asks the same HBase. But the next call asks another gateway first: one that has
-lost its cluster answers everything with an error.
+final, because every gateway would ask the same HBase: unless a gateway has answered with nothing but errors lately. It
+may have lost its cluster, and then the others have not.
 """
 
 import math
@@ -93,8 +93,11 @@ class Gateways(Generic[C]):
             except Exception as error:
                 judged = self._translate(error)
                 if isinstance(judged, AnsweredError):
-                    self._pool.give_back(lease, is_well=False)
-                    raise _kind(judged, may_refuse=may_refuse)(f"{lease.address}: {judged}") from error
+                    tried.append(lease.address)
+                    failures.append(f"{lease.address}: {judged}")
+                    if self._pool.give_back(lease, is_error=True) and len(tried) < self._pool.gateways:
+                        continue
+                    raise _kind(judged, may_refuse=may_refuse)("; ".join(failures)) from error
                 self._broken(lease, judged, tried, failures)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)

@@ -113,21 +113,23 @@ class Pool(Generic[C]):
             self._returned()
             raise
 
-    def give_back(self, lease: Lease[C], *, is_well: bool = True) -> None:
-        """Takes a connection back whose call is done, and whose answer was read to the end. is_well: whether that was
-        no error. One gateway may have lost its cluster while the others have not: it is asked last, too.
+    def give_back(self, lease: Lease[C], *, is_error: bool = False) -> bool:
+        """Takes a connection back whose call is done, and whose answer was read to the end. is_error: whether that was
+        an error. Returns whether the gateway's last call had failed as well.
         """
         with self._changed:
             if self._closed:
                 lease.connection.close()
             else:
                 self._idle[lease.address].append(lease.connection)
-            if is_well:
-                self._failures[lease.address] = 0
-            else:
+            had_failed = self._failures[lease.address] > 0
+            if is_error:
                 self._ask_last(lease.address)
+            else:
+                self._failures[lease.address] = 0
             self._leased -= 1
             self._changed.notify()
+            return had_failed
 
     def discard(self, lease: Lease[C]) -> None:
         """Closes a connection whose call broke off: what it would say next is not known."""
