@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from Hbase_thrift import IllegalArgument
 from Hbase_thrift import IOError as HBaseIOError
+from structlog.testing import capture_logs
 from test_hbase_pool import G1, G2, FakeConnection
 from thriftpy2.thrift import TApplicationException
 
@@ -137,9 +138,11 @@ def test_a_gateway_that_answers_with_errors_only_costs_one_call(world: World):
 
     with pytest.raises(UnavailableError, match="g1:1: Failed 1 action"):
         gateways.call(ask, 1_000)
-    while world.now < 140:
-        assert gateways.call(ask, 1_000) == G2
-        world.now += DOWN_S / 2
+    with capture_logs() as logs:
+        while world.now < 140:
+            assert gateways.call(ask, 1_000) == G2
+            world.now += DOWN_S / 2
+    assert [(each["event"], each["error"]) for each in logs] == [("hbase.gateway_failed", "g1:1: Failed 1 action")] * 5
     assert asked_s == [0, 1, 3, 7, 15, 31], "it is asked last, each time for longer"
 
 
