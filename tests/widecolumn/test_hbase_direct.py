@@ -1,7 +1,7 @@
 """Direct reads, with region servers that are only objects: which are asked, and when the gateways must be."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
@@ -51,7 +51,7 @@ class Connection:
         self._world.asked.append(Asked(self._server, region, row, self._deadline_s - self._world.now_s))
         if error := self._world.errors.get(self._server) or self._world.errors.get(region):
             self._world.now_s += self._world.took_s
-            raise error
+            self._world.fail(error)
         return [(each, 5) for each in (A, B) if after is None or each > after][:limit]
 
     def is_silent(self) -> bool:
@@ -62,11 +62,14 @@ class Connection:
 
 
 class World:
-    """The servers, and a clock. errors: what a server or a region answers. took_s: how long that takes."""
+    """The servers, and a clock. errors: what a server or a region answers. took_s: how long that takes. meanwhile: what
+    happens until the next error.
+    """
 
     def __init__(self) -> None:
         self.now_s = 100.0
         self.took_s = 0.0
+        self.meanwhile: Callable[[], None] = lambda: None
         self.regions: Sequence[TableRegion] | Exception = [LOW, HIGH]
         self.errors: dict[Address | bytes, Exception] = {}
         self.refusing: set[Address] = set()
@@ -84,8 +87,13 @@ class World:
     def look_up(self) -> Sequence[TableRegion]:
         self.looks += 1
         if isinstance(self.regions, Exception):
-            raise self.regions
+            self.fail(self.regions)
         return self.regions
+
+    def fail(self, error: Exception) -> NoReturn:
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        raise error
 
     def reads(self) -> DirectReads:
         def clock() -> float:
@@ -176,6 +184,22 @@ def test_a_server_that_was_started_again_is_asked_on_a_new_connection(world: Wor
     assert len(world.asked) == seen + 2
 
 
+@pytest.mark.parametrize("error", [TimeoutError("timed out"), AnsweredError("not online here", may_retry=False)])
+def test_a_read_that_fails_late_forgets_nothing_that_was_looked_up_meanwhile(
+    world: World, reads: DirectReads, error: Exception
+):
+    def looked_up() -> None:
+        world.regions = [LOW._replace(server=S2), HIGH]
+        assert reads.cells(ROW) is None
+        world.look()
+
+    world.errors[S1] = error
+    world.meanwhile = looked_up
+    world.now_s += LOOK_S
+    assert reads.cells(ROW) is None
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+
+
 @pytest.mark.parametrize("deadline_s", [None, 0.4])
 def test_a_server_that_hangs_gets_its_share_of_the_time(world: World, reads: DirectReads, deadline_s: float | None):
     world.errors[S1] = TimeoutError("timed out")
@@ -199,6 +223,21 @@ def test_what_is_known_stays_if_no_gateway_can_say_where_the_regions_are(world: 
     world.look()
     assert reads.cells(HIGHER_ROW) == [(A, 5), (B, 5)]
     assert reads.cells(ROW) is None
+
+
+def test_a_server_that_is_lost_during_a_look_in_vain_stays_lost(world: World, reads: DirectReads):
+    def lost() -> None:
+        world.errors[S2] = TimeoutError("timed out")
+        assert reads.cells(HIGHER_ROW) is None
+
+    world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
+    world.now_s += LOOK_S
+    assert reads.cells(ROW) is None
+    world.regions = UnavailableError("no gateway answers")
+    world.meanwhile = lost
+    world.look()
+    assert reads.cells(HIGHER_ROW) is None
+    assert world.asked == []
 
 
 def test_no_server_is_asked_if_the_time_is_over(world: World, reads: DirectReads):
@@ -225,6 +264,20 @@ def test_a_server_must_answer_a_look(world: World):
     look()
     assert {(each.server, each.within_s) for each in world.asked} == {(S1, ANSWERS_WITHIN_S), (S2, ANSWERS_WITHIN_S)}
     assert reads.cells(ROW, None, 9, None) is None
+
+
+def test_a_region_that_its_server_refuses_is_the_only_one_left_to_the_gateways(world: World):
+    """HBase's catalog may say that a region is open where it is not, and a file of one region may be unreadable."""
+    world.regions = [LOW, HIGH._replace(server=S1)]
+    world.errors[HIGH.name] = AnsweredError("not online here", may_retry=False)
+    reads = world.reads()
+    reads.cells(ROW)
+    world.look()
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+    assert reads.cells(HIGHER_ROW) is None
+    world.now_s += LOOK_S
+    reads.cells(HIGHER_ROW)
+    assert world.waiting == [], "no more often than while a server is away"
 
 
 def test_a_region_without_a_server_is_the_gateways(world: World):

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from Hbase_thrift import IllegalArgument
 from Hbase_thrift import IOError as HBaseIOError
+from structlog.testing import capture_logs
 from test_hbase_pool import G1, G2, FakeConnection
 from thriftpy2.thrift import TApplicationException
 
@@ -12,6 +13,7 @@ from feedstore.widecolumn import RefusedError, UnavailableError
 from feedstore.widecolumn.hbase import thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways, WillNotError
+from feedstore.widecolumn.hbase.pool import DOWN_S
 from feedstore.widecolumn.hbase.thrift2 import structs
 
 
@@ -121,6 +123,56 @@ def test_an_answer_that_is_an_error_is_final_and_keeps_the_connection(world: Wor
     with pytest.raises(UnavailableError, match="g1:1: region is not online"):
         gateways.call(raising(AnsweredError("region is not online", may_retry=True), G1), 1_000)
     assert [each.closed for each in world.opened] == [False]
+
+
+def test_a_gateway_that_answers_with_errors_only_costs_one_call(world: World):
+    """One that has lost its cluster answers every call with an error, and the others are as well as before."""
+    gateways = world.gateways(G1, G2)
+    asked_s = []
+
+    def ask(to: Talking) -> Address:
+        if to.address == G1:
+            asked_s.append(world.now - 100)
+            raise AnsweredError("Failed 1 action", may_retry=True)
+        return to.address
+
+    with pytest.raises(UnavailableError, match="g1:1: Failed 1 action"):
+        gateways.call(ask, 1_000)
+    with capture_logs() as logs:
+        while world.now < 140:
+            assert gateways.call(ask, 1_000) == G2
+            world.now += DOWN_S / 2
+    assert [(each["event"], each["error"]) for each in logs] == [("hbase.gateway_failed", "g1:1: Failed 1 action")] * 5
+    assert asked_s == [0, 1, 3, 7, 15, 31], "it is asked last, each time for longer"
+
+
+def test_an_error_among_answers_is_final(world: World):
+    """A region may be away for a while, and each gateway would wait for it."""
+    gateways = world.gateways(G1, G2)
+    asked = 0
+
+    def ask(to: Talking) -> None:
+        nonlocal asked
+        asked += 1
+        raise AnsweredError("region is not online", may_retry=True)
+
+    for rounds in (1, 2, 3):
+        with pytest.raises(UnavailableError):
+            gateways.call(ask, 1_000)
+        assert asked == rounds
+        world.now += DOWN_S
+        assert {gateways.call(lambda to: to.address, 1_000) for _ in range(2)} == {G1, G2}
+
+
+def test_what_all_gateways_answer_is_named_with_each(world: World):
+    gateways = world.gateways(G1, G2)
+    for failed in ("g1:1: no", "g2:2: no", "g1:1: no; g2:2: no"):
+        with pytest.raises(RefusedError, match=f"^{failed}$"):
+            gateways.call(refuse, 1_000, may_refuse=True)
+
+
+def refuse(_: Talking) -> None:
+    raise AnsweredError("no", may_retry=False)
 
 
 @pytest.mark.parametrize(("may_refuse", "kind"), [(True, RefusedError), (False, UnavailableError)])

@@ -304,6 +304,33 @@ def test_the_addresses_of_one_name_share_the_time(monkeypatch: pytest.MonkeyPatc
     assert given_s[0] <= 0.5
 
 
+def test_a_name_that_is_not_resolved_in_time_is_no_connection(monkeypatch: pytest.MonkeyPatch):
+    """The system asks for a name as long as it likes: a quarter of a minute where no name server answers."""
+    asked: list[object] = []
+    release = threading.Event()
+
+    def hangs(host: str, port: int, **_: object) -> list:
+        asked.append(host)
+        release.wait(DEADLINE_S)
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", hangs)
+    for _ in range(3):
+        with pytest.raises(TimeoutError, match="the name gateways was not resolved in time"):
+            DeadlineSocket.connect(Address("gateways", 9), 0.01)
+    assert asked == ["gateways"], "calls that fail do not add up to threads"
+    release.set()
+
+
+def test_a_name_that_is_not_there_is_no_connection(monkeypatch: pytest.MonkeyPatch):
+    def unknown(host: str, port: int, **_: object) -> list:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(OSError, match="Name or service not known"):
+        DeadlineSocket.connect(Address("nowhere", 9), DEADLINE_S)
+
+
 def test_an_address_that_refuses_costs_a_try(monkeypatch: pytest.MonkeyPatch):
     gateway = Gateway(Handler())
     named(monkeypatch, "127.0.0.2", "127.0.0.1")

@@ -126,19 +126,12 @@ class DirectReads:
         if share_s <= 0:
             return None
         try:
-            found = self._asked(region.name, region.server, row, after, limit, now_s + share_s)
-        except WillNotError as error:  # the server answered: only this region is not as it was
-            self._log.info("hbase.region_lost", region=region.name.decode("latin-1"), error=str(error))
-            regions[at] = region._replace(server=None)
+            return self._asked(region.name, region.server, row, after, limit, now_s + share_s)
         except UnavailableError as error:
-            if share_s < BLAMED_FROM_S:
-                return None
-            self._log.info("hbase.region_server_lost", server=str(region.server), error=str(error))
-            self._regions = [_without(each, region.server) for each in regions]
-        else:
-            return found
-        self._look_soon()
-        return None
+            if isinstance(error, WillNotError) or share_s >= BLAMED_FROM_S:
+                self._regions = self._left(self._regions, region, error)  # which may have been looked up meanwhile
+                self._look_soon()
+            return None
 
     def _asked(
         self, region: bytes, server: Address, row: bytes, after: bytes | None, limit: int | None, deadline_s: float
@@ -159,37 +152,36 @@ class DirectReads:
         self._log.warning("hbase.not_looked_up", error=error)
 
     def _look(self) -> None:
-        regions = self._regions  # of which some may still be had, though no gateway can be asked
         try:
-            found = self._look_up()
+            found = list(self._look_up())
             # Each is asked something, by which it shows that it can be reached from here, and answers.
-            of_servers = {region.server: region for region in found if region.server is not None}
-            well = {server for server, region in of_servers.items() if self._answers(region, server)}
-            regions = [each if each.server in well else each._replace(server=None) for each in found]
-        except UnavailableError as error:
+            for server, region in {each.server: each for each in found if each.server is not None}.items():
+                until_s = self._clock() + ANSWERS_WITHIN_S
+                try:
+                    self._asked(region.name, server, region.start or b"\0", None, 1, until_s)
+                except UnavailableError as error:
+                    found = self._left(found, region, error)
+            self._regions = found
+        except UnavailableError as error:  # some of those that are known may still be had
             self._log.info("hbase.regions_not_found", error=str(error))
         finally:
+            regions = self._regions
             away = sum(each.server is None for each in regions)
             if regions and not away:
                 self._wait_s = LOOK_S
             else:
                 self._wait_s = min(LOOK_S_MAX, 2 * self._wait_s)
-            self._regions = regions
             self._look_again_s = self._clock() + self._wait_s
             self._log.info("hbase.regions", regions=len(regions), left_to_gateways=away)
 
-    def _answers(self, region: TableRegion, server: Address) -> bool:
-        try:
-            self._asked(region.name, server, region.start or b"\0", None, 1, self._clock() + ANSWERS_WITHIN_S)
-        except UnavailableError as error:
-            self._log.info("hbase.region_server_lost", server=str(server), error=str(error))
-            return False
-        return True
+    def _left(self, regions: Sequence[TableRegion], region: TableRegion, error: UnavailableError) -> list[TableRegion]:
+        """The regions of which those are left to the gateways that a failed read of one of them concerns."""
+        if isinstance(error, WillNotError):  # the server answered: only this region is not as it was
+            self._log.info("hbase.region_lost", region=region.name.decode("latin-1"), error=str(error))
+            return [each._replace(server=None) if each == region else each for each in regions]
+        self._log.info("hbase.region_server_lost", server=str(region.server), error=str(error))
+        return [each._replace(server=None) if each.server == region.server else each for each in regions]
 
 
 def _start(region: TableRegion) -> bytes:
     return region.start
-
-
-def _without(region: TableRegion, server: Address | None) -> TableRegion:
-    return region._replace(server=None) if region.server == server else region

@@ -2,7 +2,8 @@
 
 Every call of this adapter may be repeated: writes carry their timestamps, and the administration looks before it acts.
 So a gateway that cannot be reached, or breaks off, costs a second try on another one. What HBase itself answers is
-final, because every gateway would ask the same HBase.
+final, because every gateway would ask the same HBase: unless a gateway has answered with nothing but errors lately. It
+may have lost its cluster, and then the others have not.
 """
 
 import math
@@ -10,9 +11,13 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+import structlog
+
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.pool import GatewayConnection, GatewayError, Lease, Pool
 from feedstore.widecolumn.port import RefusedError, UnavailableError
+
+_log = structlog.get_logger()
 
 
 class WillNotError(UnavailableError):
@@ -83,8 +88,7 @@ class Gateways(Generic[C]):
             try:
                 lease = self._pool.take(share, tried)
             except GatewayError as error:
-                tried.append(error.address)
-                failures.append(str(error))
+                self._note(error.address, str(error), tried, failures)
                 continue
             try:
                 lease.connection.set_deadline(share)
@@ -92,8 +96,10 @@ class Gateways(Generic[C]):
             except Exception as error:
                 judged = self._translate(error)
                 if isinstance(judged, AnsweredError):
-                    self._pool.give_back(lease)
-                    raise _kind(judged, may_refuse=may_refuse)(f"{lease.address}: {judged}") from error
+                    self._note(lease.address, f"{lease.address}: {judged}", tried, failures)
+                    if self._pool.give_back(lease, is_error=True) and len(tried) < self._pool.gateways:
+                        continue
+                    raise _kind(judged, may_refuse=may_refuse)("; ".join(failures)) from error
                 self._broken(lease, judged, tried, failures)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
@@ -113,8 +119,13 @@ class Gateways(Generic[C]):
             self._pool.forget(lease.address)  # the gateway was restarted: a new connection may do
             return
         self._pool.failed(lease.address)
-        tried.append(lease.address)
-        failures.append(f"{lease.address}: {str(error) or type(error).__name__}")
+        self._note(lease.address, f"{lease.address}: {str(error) or type(error).__name__}", tried, failures)
+
+    def _note(self, address: Address, error: str, tried: list[Address], failures: list[str]) -> None:
+        tried.append(address)
+        failures.append(error)
+        if self._pool.gateways > 1:  # the caller may never hear of it
+            _log.warning("hbase.gateway_failed", error=error)
 
 
 _CLUSTER_AWAY: Final = re.compile(r"Zookeeper \w+ could not be completed in")

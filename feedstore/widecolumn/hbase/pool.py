@@ -12,8 +12,8 @@ from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.port import UnavailableError
 
 DOWN_S, DOWN_S_MAX = 1.0, 30.0
-"""How long a gateway that failed is asked last. Doubled by each failure in a row, up to the second: asking a gateway
-that hangs costs a call its share of the time.
+"""How long a gateway that failed, or answered with an error, is asked last. Doubled by each failure in a row, up to the
+second: asking a gateway that hangs costs a call its share of the time.
 """
 
 
@@ -52,7 +52,8 @@ class GatewayError(Exception):
 class Pool(Generic[C]):
     """At most `size` connections over all gateways. Thread-safe.
 
-    Gateways take turns. One that failed is asked only if no other is left, for `DOWN_S` or longer.
+    Gateways take turns. One that failed, or answered with an error, is asked only if no other is left, for `DOWN_S` or
+    longer.
 
     connect: opens a connection; raises OSError.
     """
@@ -112,16 +113,23 @@ class Pool(Generic[C]):
             self._returned()
             raise
 
-    def give_back(self, lease: Lease[C]) -> None:
-        """Takes a connection back whose call is done, and whose answer was read to the end."""
+    def give_back(self, lease: Lease[C], *, is_error: bool = False) -> bool:
+        """Takes a connection back whose call is done, and whose answer was read to the end. is_error: whether that was
+        an error. Returns whether the gateway's last call had failed as well.
+        """
         with self._changed:
             if self._closed:
                 lease.connection.close()
             else:
                 self._idle[lease.address].append(lease.connection)
-            self._failures[lease.address] = 0
+            had_failed = self._failures[lease.address] > 0
+            if is_error:
+                self._ask_last(lease.address)
+            else:
+                self._failures[lease.address] = 0
             self._leased -= 1
             self._changed.notify()
+            return had_failed
 
     def discard(self, lease: Lease[C]) -> None:
         """Closes a connection whose call broke off: what it would say next is not known."""
@@ -133,8 +141,7 @@ class Pool(Generic[C]):
         closed, because they would fail as well.
         """
         with self._changed:
-            self._down_until[address] = self._clock() + min(DOWN_S_MAX, DOWN_S * 2 ** min(10, self._failures[address]))
-            self._failures[address] += 1
+            self._ask_last(address)
         self.forget(address)
 
     def forget(self, address: Address) -> None:
@@ -151,6 +158,10 @@ class Pool(Generic[C]):
             self._changed.notify_all()
         for address in self._idle:
             self.forget(address)
+
+    def _ask_last(self, address: Address) -> None:
+        self._down_until[address] = self._clock() + min(DOWN_S_MAX, DOWN_S * 2 ** min(10, self._failures[address]))
+        self._failures[address] += 1
 
     def _refuse_closed(self) -> None:
         if self._closed:

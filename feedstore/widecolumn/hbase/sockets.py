@@ -6,8 +6,13 @@ a *deadline* holds for everything until the next one is set.
 
 import select
 import socket
+import threading
 import time
+from concurrent.futures import Future
+from functools import partial
+from typing import Any
 
+from feedstore.background import answer_of, on_a_thread
 from feedstore.widecolumn.hbase.addresses import Address
 
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
@@ -81,8 +86,36 @@ class DeadlineSocket:
         return left
 
 
+class _Names:
+    """Looks up where hosts are, on threads: the system's own look-up has no deadline. One at a time for each name.
+    Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._looks: dict[Address, Future[list[Any]]] = {}
+
+    def places(self, address: Address, deadline: float) -> list[str]:
+        """Raises OSError."""
+        with self._lock:
+            look = self._looks.get(address)
+            if look is None or look.done():
+                ask = partial(socket.getaddrinfo, *address, type=socket.SOCK_STREAM)
+                try:
+                    look = self._looks[address] = answer_of(ask, on_a_thread("hbase-names"))
+                except RuntimeError as error:
+                    raise OSError(str(error)) from error
+        try:
+            return [str(each[4][0]) for each in look.result(deadline - time.monotonic())]
+        except TimeoutError as error:
+            raise TimeoutError(f"the name {address.host} was not resolved in time") from error
+
+
+_NAMES = _Names()
+
+
 def _connected(address: Address, deadline: float) -> socket.socket:
-    places = [str(each[4][0]) for each in socket.getaddrinfo(*address, type=socket.SOCK_STREAM)]
+    places = _NAMES.places(address, deadline)
     while True:
         share_s = (deadline - time.monotonic()) / len(places)
         try:

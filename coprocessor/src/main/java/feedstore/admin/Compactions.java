@@ -39,7 +39,7 @@ final class Compactions {
 
   /** Requests a compaction of every region, and returns at once. */
   List<Region> request(boolean isMajor) throws IOException, ToolException {
-    List<Region> regions = table.regions();
+    List<Region> regions = regions();
     for (Region region : regions) {
       request(region, isMajor);
     }
@@ -51,10 +51,10 @@ final class Compactions {
    * sets the bound.
    */
   List<Region> run(boolean isMajor) throws IOException, ToolException, InterruptedException {
-    List<Region> regions = table.regions();
+    List<Region> regions = regions();
     while (!regions.stream().allMatch(Compactions::isQuiet)) {
       Thread.sleep(POLL_MS);
-      regions = table.regions();
+      regions = regions();
     }
     Map<String, Long> before = new HashMap<>();
     for (Region region : regions) {
@@ -63,7 +63,7 @@ final class Compactions {
     }
     long requested = System.nanoTime();
     while (true) {
-      regions = table.regions();
+      regions = regions();
       boolean isAgainDue = System.nanoTime() - requested > AGAIN_MS * 1_000_000;
       boolean isDone = true;
       for (Region region : regions) {
@@ -83,6 +83,14 @@ final class Compactions {
       }
       Thread.sleep(POLL_MS);
     }
+  }
+
+  private List<Region> regions() throws IOException, ToolException {
+    List<Region> regions = table.regions();
+    if (regions.stream().anyMatch(region -> region.metrics() == null)) {
+      table.requireEnabled();
+    }
+    return regions;
   }
 
   private void request(Region region, boolean isMajor) throws IOException {

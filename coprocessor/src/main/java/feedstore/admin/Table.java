@@ -46,6 +46,14 @@ final class Table {
     }
   }
 
+  /** Refuses a table that is missing or disabled: who waits for its regions would wait in vain. */
+  void requireEnabled() throws IOException, ToolException {
+    requireThere();
+    if (admin.isTableDisabled(name)) {
+      throw new ToolException(name + " is disabled: none of its regions is open");
+    }
+  }
+
   /** The regions in the order of their rows. */
   List<Region> regions() throws IOException, ToolException {
     List<HRegionLocation> locations = locations();
@@ -79,10 +87,14 @@ final class Table {
     return regions;
   }
 
-  private List<HRegionLocation> locations() throws IOException, ToolException {
+  private void requireThere() throws IOException, ToolException {
     if (!admin.tableExists(name)) {
       throw new ToolException("there is no table " + name);
     }
+  }
+
+  private List<HRegionLocation> locations() throws IOException, ToolException {
+    requireThere();
     List<HRegionLocation> locations;
     try (RegionLocator locator = connection.getRegionLocator(name)) {
       locations = new ArrayList<>(locator.getAllRegionLocations());

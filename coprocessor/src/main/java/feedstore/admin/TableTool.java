@@ -160,12 +160,13 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
       case MAJOR_COMPACT -> compact(admin, table, true);
       case REGIONS -> table.regions().forEach(region -> print(json(region)));
       case STORE_FILES -> storeFiles(name, table);
-      case CELLS -> cells(connection, admin, name);
+      case CELLS -> cells(connection, name, table);
       default -> throw new AssertionError(arguments.command());
     }
   }
 
   private void flush(Admin admin, Table table) throws IOException, ToolException {
+    table.requireEnabled();
     for (Region region : table.regions()) {
       admin.flushRegion(region.info().getRegionName());
     }
@@ -208,11 +209,9 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
     print(line);
   }
 
-  private void cells(Connection connection, Admin admin, TableName name)
+  private void cells(Connection connection, TableName name, Table table)
       throws IOException, ToolException {
-    if (!admin.tableExists(name)) {
-      throw new ToolException("there is no table " + name);
-    }
+    table.requireEnabled();
     long user;
     try {
       user = Long.parseLong(arguments.operands().get(1));
