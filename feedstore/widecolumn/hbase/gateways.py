@@ -88,7 +88,8 @@ class Gateways(Generic[C]):
             try:
                 lease = self._pool.take(share, tried)
             except GatewayError as error:
-                self._note(error.address, str(error), tried, failures)
+                tried.append(error.address)
+                failures.append(str(error))
                 continue
             try:
                 lease.connection.set_deadline(share)
@@ -96,7 +97,8 @@ class Gateways(Generic[C]):
             except Exception as error:
                 judged = self._translate(error)
                 if isinstance(judged, AnsweredError):
-                    self._note(lease.address, f"{lease.address}: {judged}", tried, failures)
+                    tried.append(lease.address)
+                    failures.append(f"{lease.address}: {judged}")
                     if self._pool.give_back(lease, is_error=True) and len(tried) < self._pool.gateways:
                         continue
                     raise _kind(judged, may_refuse=may_refuse)("; ".join(failures)) from error
@@ -106,6 +108,8 @@ class Gateways(Generic[C]):
                 raise
             else:
                 self._pool.give_back(lease)
+                if failures:  # the caller does not hear of them
+                    _log.warning("hbase.gateway_failed", error="; ".join(failures))
                 return answer
         raise UnavailableError("; ".join(failures))
 
@@ -119,13 +123,9 @@ class Gateways(Generic[C]):
             self._pool.forget(lease.address)  # the gateway was restarted: a new connection may do
             return
         self._pool.failed(lease.address)
-        self._note(lease.address, f"{lease.address}: {str(error) or type(error).__name__}", tried, failures)
+        tried.append(lease.address)
+        failures.append(f"{lease.address}: {str(error) or type(error).__name__}")
 
-    def _note(self, address: Address, error: str, tried: list[Address], failures: list[str]) -> None:
-        tried.append(address)
-        failures.append(error)
-        if self._pool.gateways > 1:  # the caller may never hear of it
-            _log.warning("hbase.gateway_failed", error=error)
 
 
 _CLUSTER_AWAY: Final = re.compile(r"Zookeeper \w+ could not be completed in")
