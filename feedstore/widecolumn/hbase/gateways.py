@@ -127,7 +127,6 @@ class Gateways(Generic[C]):
         failures.append(f"{lease.address}: {str(error) or type(error).__name__}")
 
 
-
 _CLUSTER_AWAY: Final = re.compile(r"Zookeeper \w+ could not be completed in")
 """What a gateway says if its cluster is away. HBase's client (`ReadOnlyZKClient`) calls that an error not to be tried
 again, but a later try may succeed.
