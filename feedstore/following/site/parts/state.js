@@ -53,12 +53,12 @@ export function showQueue(status) {
   find("letters-brief").classList.toggle("bad", status.dead_letters > 0);
 }
 
-/** refusal: the problem of a user who may not operate, or null. Raises Problem. */
+/** count: null where the queue is away. refusal: the problem of a user who may not operate, or null. Raises Problem. */
 export async function showLetters(count, refusal) {
   const note = find("letters-note");
   note.hidden = false;
-  if (refusal !== null && count !== 0) {
-    say(note, `Their reasons are for operators: ${refusal.detail}.`);
+  if (count === null || (refusal !== null && count !== 0)) {
+    say(note, count === null ? "The queue does not answer." : `Their reasons are for operators: ${refusal.detail}.`);
     refill(find("letters"), []);
     return;
   }
