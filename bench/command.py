@@ -51,8 +51,9 @@ def options(
     unknown = [name for name in chosen.names if name not in names]
     if unknown:
         made.error(f"no measurement {', '.join(unknown)}; there are {', '.join(names)}")
-    if chosen.repeats < 1:
-        made.error("--repeats: at least 1")
+    for name in ("repeats", "size"):
+        if (number := getattr(chosen, name)) is not None and number < 1:
+            made.error(f"--{name}: at least 1")
     if chosen.actions and not chosen.actions.is_file():
         made.error(f"--actions: no file {chosen.actions}")
     return chosen
@@ -81,9 +82,10 @@ def main(chosen: argparse.Namespace, run: Callable[[argparse.Namespace, Path, Pa
 
 
 def remove_orphans(out: Path) -> None:
-    """What a bench left behind that was killed."""
+    """What a bench left behind that was killed. It may have had the number of this process: in a container each has."""
     for folder in out.glob(f"{SCRATCH}*"):
-        if not psutil.pid_exists(int(folder.name.removeprefix(SCRATCH))):
+        number = folder.name.removeprefix(SCRATCH)
+        if number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number))):
             shutil.rmtree(folder, ignore_errors=True)
 
 

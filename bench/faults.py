@@ -27,6 +27,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,13 +194,13 @@ class Round:
                     recorded.actions += len(some)
                     recorded.seconds = time.monotonic() - began
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield recorded
-        finally:
-            ended.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run)
+            try:
+                yield recorded
+            finally:
+                ended.set()
+        running.result()
 
     def _some_action(self) -> Action | None:
         """Of the same readers and owners, but nothing that the faults rest on: pins are older than all others, and

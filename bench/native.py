@@ -5,7 +5,7 @@ import struct
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,8 @@ def native(zookeeper: int, folder: Path) -> Iterator[Native]:
         finally:
             assert process.stdin
             assert process.stdout
-            process.stdin.close()
+            with suppress(BrokenPipeError):  # what it did not read is no news
+                process.stdin.close()
             try:
                 process.wait(STOP_S)
             except subprocess.TimeoutExpired:

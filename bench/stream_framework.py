@@ -5,7 +5,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,9 @@ def stream_framework(python: str, port: int, deliveries: Deliveries, sample: int
             yield StreamFramework(process, sum(map(len, groups)))
         finally:
             process.kill()
+            assert process.stdin
+            with suppress(BrokenPipeError):  # what it did not read is no news
+                process.stdin.close()
 
 
 def environment(build: Path) -> str:
