@@ -20,6 +20,7 @@ from bench import hbase as hbase_bench
 from bench.children import ChildError
 from bench.context import Context
 from bench.deliveries import Deliveries
+from bench.measurements import MEASUREMENTS, ON_REQUEST
 from bench.ours import make_home
 from bench.redis_server import MissingServerError, redis_server
 from bench.results import Row
@@ -160,14 +161,15 @@ def test_a_measurement_that_needs_no_redis_is_taken_without_one(
     def alone(_: Context) -> list[Row]:
         return [Row("what", "s", (1.0,))]
 
-    def run(options: argparse.Namespace, out: Path, scratch: Path) -> int:
-        return command.measure(
-            options, command.context(options, out, scratch), out, {"compared": (None, compared), "alone": (None, alone)}
-        )
+    both: dict[str, command.Measurement] = {"compared": compared, "alone": alone}
 
-    parsed = command.parser("bench", None, ["compared", "alone"], str(tmp_path / "out"))
+    def run(options: argparse.Namespace, out: Path, scratch: Path) -> int:
+        taken = {name: (None, each) for name, each in both.items()}
+        return command.measure(options, command.context(options, out, scratch), out, taken)
+
+    parsed = command.parser("bench", None, both, str(tmp_path / "out"))
     monkeypatch.setattr(sys, "argv", ["bench", "--size", "10", "--out", str(tmp_path / "out")])
-    assert command.main(command.options(parsed, ["compared", "alone"]), run) == 1
+    assert command.main(command.options(parsed), run) == 1
     said = capsys.readouterr()
     assert MissingServerError.__name__ in said.out
     assert "could not be measured: compared\n" in said.err
@@ -179,14 +181,14 @@ def test_what_a_killed_bench_left_is_removed_and_nothing_else(tmp_path: Path, mo
     for name in (f"scratch-{os.getpid()}/home", f"scratch-{2**30}", "scratch-notes", f"scratch-{os.getppid()}"):
         (tmp_path / name).mkdir(parents=True)
     monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path)])
-    parsed = command.parser("bench", None, ["one"], "unused")
+    parsed = command.parser("bench", None, {}, "unused")
     seen: list[list[Path]] = []
 
     def run(_: argparse.Namespace, __: Path, scratch: Path) -> int:
         seen.append([*scratch.iterdir()])
         return 0
 
-    assert command.main(command.options(parsed, ["one"]), run) == 0
+    assert command.main(command.options(parsed), run) == 0
     assert seen == [[]], "it began with an empty directory"
     assert {each.name for each in tmp_path.iterdir()} == {"scratch-notes", f"scratch-{os.getppid()}"}
 
@@ -197,7 +199,7 @@ def test_a_number_that_would_measure_nothing_is_refused(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["bench", *words])
     with pytest.raises(SystemExit):
-        command.options(command.parser("bench", None, ["one"], "unused"), ["one"])
+        command.options(command.parser("bench", None, {}, "unused"))
     assert f"{words[0]}: at least 1" in capsys.readouterr().err
 
 
@@ -205,3 +207,10 @@ def test_a_number_that_would_measure_nothing_is_refused(
 def test_a_table_of_a_quick_run_says_that_its_numbers_mean_nothing(quick: bool, says: bool) -> None:
     table = report.markdown([Row("what", "s", (1.0,))], {**report.machine(), "options": {"quick": quick}})
     assert ("its numbers mean nothing" in table) == says
+
+
+def test_the_help_says_of_each_measurement_what_it_is_and_whether_it_runs_unasked() -> None:
+    said = command.parser("bench", None, MEASUREMENTS, "unused", on_request=ON_REQUEST).format_help()
+    assert "  page             A page of 25 against Redis ZREVRANGE" in said
+    (asked,) = [line for line in said.splitlines() if line.endswith("(only if it is named)")]
+    assert asked.split()[0] == "baselines"
