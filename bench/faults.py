@@ -18,7 +18,6 @@ import contextlib
 import json
 import math
 import random
-import signal
 import struct
 import subprocess
 import sys
@@ -276,13 +275,17 @@ class Round:
         return out.decode()
 
     @contextmanager
-    def worker(self) -> Iterator[None]:
-        process = self.spawn("--log-level", "error", "work")
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.communicate()
+    def worker(self) -> Iterator["subprocess.Popen[bytes]"]:
+        """Its errors are shown at once: a pipe that is read at the end would stop it once it is full."""
+        line = ours.feedctl(self.home, "--log-level", "error", "work")
+        with subprocess.Popen(line, stdout=subprocess.DEVNULL) as process:
+            try:
+                yield process
+            finally:
+                ended = process.poll()
+                process.terminate()
+        if ended is not None:
+            raise AssertionError(f"the worker ended by itself, with {ended}")
 
     def verified(self) -> Counter[Fault]:
         said = self.feedctl("verify", "--json", "--wait", WAIT_S, codes=(0, 1, 3))
@@ -512,7 +515,9 @@ def main() -> None:
 
 def made(home: Path) -> Path:
     """A home in files."""
-    subprocess.run(ours.feedctl(home, "init", "--cap", str(CAP), "--slack", "30"), check=True, capture_output=True)
+    subprocess.run(
+        ours.feedctl(home, "init", "--cap", str(CAP), "--slack", "30"), check=True, stdout=subprocess.DEVNULL
+    )
     return home
 
 

@@ -13,14 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from bench import command, faults, mysql_follows, paced, report, siege, storm, stream_framework
 from bench import hbase as hbase_bench
-from bench.children import ChildError
+from bench.children import ChildError, answering
 from bench.context import Context
 from bench.deliveries import Deliveries
-from bench.measurements import MEASUREMENTS, ON_REQUEST
+from bench.measurements import MEASUREMENTS, ON_REQUEST, http
 from bench.ours import make_home
 from bench.redis_server import MissingServerError, redis_server
 from bench.results import Row
@@ -84,10 +85,33 @@ def test_a_process_that_has_ended_is_said_to_have_ended(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text("#!/bin/sh\nread line\necho '{}'\n")
     python.chmod(0o755)
-    framework = stream_framework.stream_framework(str(python), 1, Deliveries(), 1)
-    with pytest.raises(ChildError, match="ended"), framework as it:  # noqa: PT012 - it is said again at the end
-        it._process.wait()
+    framework = stream_framework.stream_framework(str(python), 1, Deliveries(), 1, tmp_path / "framework.log")
+    with pytest.raises(ChildError, match="framework: it ended"), framework as it:  # noqa: PT012 - it is said again at the end
+        it._child.process.wait()
         it.seconds()
+
+
+@pytest.mark.processes
+def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    deaf = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(ChildError, match="no answer"), answering(deaf, tmp_path / "deaf.log", 0.1) as child:
+        child.ask("anything")
+
+
+@pytest.mark.processes
+def test_faults_are_not_found_beside_a_worker_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    the = faults.Round(make_home(tmp_path / "home").home, users=3, seed=1)
+    monkeypatch.setattr(faults.ours, "feedctl", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(AssertionError, match="ended by itself, with 3"), the.worker() as process:
+        process.wait()
+
+
+@pytest.mark.processes
+def test_a_client_that_fails_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    server = http.Server("http://127.0.0.1:1", psutil.Process())
+    with pytest.raises(subprocess.CalledProcessError):
+        http.load(server, connections=1, count=1, paths=["/"])
+    assert "ConnectionRefusedError" in capfd.readouterr().err
 
 
 def test_a_watermark_that_does_not_come_is_not_waited_for_for_ever(
