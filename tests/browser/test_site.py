@@ -392,6 +392,23 @@ def test_the_state_of_clusters_and_queue_stands_there(sight: Sight) -> None:
     sight.says("letters-brief", "none")
 
 
+def test_a_cluster_of_which_nothing_was_heard_is_not_said_to_be_healthy(sight: Sight) -> None:
+    script = """
+        const real = window.fetch;
+        window.fetch = async (url, ...rest) => {
+          const response = await real(url, ...rest);
+          if (!String(url).endsWith("/v1/status")) return response;
+          const status = await response.json();
+          status.clusters[1].behind_ms = null;
+          return new Response(JSON.stringify(status));
+        };
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open()
+    sight.says("clusters", "not known")
+    sight.says("clusters-brief", "b is unhealthy")
+
+
 def test_a_queue_that_is_away_is_said_and_the_rest_of_the_state_is_read(sight: Sight) -> None:
     script = """
         const real = window.fetch;

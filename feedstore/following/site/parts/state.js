@@ -5,9 +5,9 @@ import { find, make, refill, say, time } from "./elements.js";
 import { counted, durationText, healthText } from "./values.js";
 
 const LETTERS = 100;
-/** A cluster that is further behind is unhealthy, also if all others are as far. */
+/** A cluster that is further behind is unhealthy, also if all others are as far; so is one of which nothing was heard. */
 const FAR_MS = 60_000;
-const isFar = (each) => each.is_lagging || each.behind_ms > FAR_MS;
+const isFar = (each) => each.is_lagging || each.behind_ms === null || each.behind_ms > FAR_MS;
 const cell = (text, level = "") => make("td", level ? { class: level } : {}, text);
 const head = (text) => make("th", { scope: "row" }, text);
 const UNTIMED = "not known: too few reads so far, or a cluster in files";
