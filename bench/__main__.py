@@ -14,5 +14,5 @@ def run(chosen: argparse.Namespace, out: Path, scratch: Path) -> int:
 
 
 if __name__ == "__main__":
-    made = command.parser("bench", command.__doc__, [*MEASUREMENTS], "build/bench")
-    sys.exit(command.main(command.options(made, [*MEASUREMENTS], frozenset(ON_REQUEST)), run))
+    made = command.parser("bench", command.__doc__, MEASUREMENTS, "build/bench", on_request=ON_REQUEST)
+    sys.exit(command.main(command.options(made), run))

@@ -1,5 +1,8 @@
-"""Processes that the bench starts: each is stopped when its block ends, and its peak memory is known."""
+"""Processes that the bench starts: each is stopped when its block ends. Of some the peak memory is known, and some
+answer.
+"""
 
+import json
 import os
 import signal
 import socket
@@ -7,8 +10,9 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -108,6 +112,55 @@ def run(args: Sequence[str], log: Path, timeout_s: float) -> Child:
     with child(args, log) as running:
         running.wait(timeout_s)
     return running
+
+
+class Answering:
+    """A running process that answers each line with one of JSON."""
+
+    def __init__(self, process: "subprocess.Popen[str]", log: Path, answer_s: float) -> None:
+        self.process = process
+        self._log = log
+        self._answer_s = answer_s
+
+    def ask(self, line: str) -> dict[str, Any]:
+        """Raises ChildError if the process ends before it answers. It is killed if that takes too long."""
+        assert self.process.stdin
+        assert self.process.stdout
+        impatience = threading.Timer(self._answer_s, self.process.kill)
+        impatience.start()
+        try:
+            with suppress(BrokenPipeError):  # reading says the same
+                self.process.stdin.write(f"{line}\n")
+                self.process.stdin.flush()
+            said = self.process.stdout.readline()
+        finally:
+            impatience.cancel()
+        if not said:
+            tail = self._log.read_bytes()[-2_000:].decode(errors="replace").strip()
+            raise ChildError(f"{self._log.stem}: it ended, or gave no answer within {self._answer_s:.0f} s\n{tail}")
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+
+@contextmanager
+def answering(args: Sequence[str], log: Path, answer_s: float) -> Iterator[Answering]:
+    """log: where its errors go. answer_s: how long an answer may take."""
+    with (
+        log.open("ab") as errors,
+        subprocess.Popen(
+            args, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        ) as process,
+    ):
+        try:
+            yield Answering(process, log, answer_s)
+        finally:
+            assert process.stdin
+            with suppress(BrokenPipeError):  # what it did not read is no news
+                process.stdin.close()
+            try:
+                process.wait(STOP_S)
+            finally:
+                process.kill()
 
 
 def processor_s(process: psutil.Process) -> float:

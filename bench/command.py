@@ -28,31 +28,48 @@ Measurement = Callable[[Context], list[Row]]
 
 
 def parser(
-    prog: str, doc: str | None, names: Sequence[str], out: str, size: int = GENERATED_SIZE
+    prog: str,
+    doc: str | None,
+    measurements: Mapping[str, Callable[..., list[Row]]],
+    out: str,
+    size: int = GENERATED_SIZE,
+    on_request: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """The options that every bench has. size: how many actions are generated where none are given."""
-    made = argparse.ArgumentParser(prog=prog, description=doc)
+    """The options that every bench has. size: how many actions are generated where none are given. on_request:
+    measurements that only run where they are named.
+    """
+    lines = (
+        f"  {name:<16} {each.__doc__}{' (only if it is named)' * (name in on_request)}\n"
+        for name, each in measurements.items()
+    )
+    made = argparse.ArgumentParser(
+        prog=prog,
+        description=doc,
+        epilog=f"measurements:\n{''.join(lines)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     made.add_argument("--actions", type=Path, metavar="FILE", help="JSON-lines actions; without it some are generated")
     made.add_argument("--size", type=int, default=None, help=f"how many to generate (default {size:,})")
-    made.add_argument("--only", metavar="NAME[,NAME]", help=f"of: {', '.join(names)}")
+    made.add_argument("--only", metavar="NAME[,NAME]", help="some of those below")
     made.add_argument("--repeats", type=int, default=5, metavar="N", help="samples a row (default 5)")
     made.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"default {out}")
     made.add_argument("--quick", action="store_true", help="everything small: shows that it runs, not how fast")
-    made.set_defaults(generated=size)
+    made.set_defaults(
+        generated=size, known=[*measurements], usual=[each for each in measurements if each not in on_request]
+    )
     return made
 
 
-def options(
-    made: argparse.ArgumentParser, names: Sequence[str], on_request: frozenset[str] = frozenset()
-) -> argparse.Namespace:
-    """The command line, checked. on_request: measurements that only run where they are named."""
+def options(made: argparse.ArgumentParser) -> argparse.Namespace:
+    """The command line, checked."""
     chosen = made.parse_args()
-    chosen.names = chosen.only.split(",") if chosen.only else [name for name in names if name not in on_request]
-    unknown = [name for name in chosen.names if name not in names]
+    chosen.names = chosen.only.split(",") if chosen.only else chosen.usual
+    unknown = [name for name in chosen.names if name not in chosen.known]
     if unknown:
-        made.error(f"no measurement {', '.join(unknown)}; there are {', '.join(names)}")
-    if chosen.repeats < 1:
-        made.error("--repeats: at least 1")
+        made.error(f"no measurement {', '.join(unknown)}; there are {', '.join(chosen.known)}")
+    for name in ("repeats", "size"):
+        if (number := getattr(chosen, name)) is not None and number < 1:
+            made.error(f"--{name}: at least 1")
     if chosen.actions and not chosen.actions.is_file():
         made.error(f"--actions: no file {chosen.actions}")
     return chosen
@@ -81,9 +98,10 @@ def main(chosen: argparse.Namespace, run: Callable[[argparse.Namespace, Path, Pa
 
 
 def remove_orphans(out: Path) -> None:
-    """What a bench left behind that was killed."""
+    """What a bench left behind that was killed. It may have had the number of this process: in a container each has."""
     for folder in out.glob(f"{SCRATCH}*"):
-        if not psutil.pid_exists(int(folder.name.removeprefix(SCRATCH))):
+        number = folder.name.removeprefix(SCRATCH)
+        if number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number))):
             shutil.rmtree(folder, ignore_errors=True)
 
 

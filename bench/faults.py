@@ -18,7 +18,6 @@ import contextlib
 import json
 import math
 import random
-import signal
 import struct
 import subprocess
 import sys
@@ -27,6 +26,7 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -193,13 +193,13 @@ class Round:
                     recorded.actions += len(some)
                     recorded.seconds = time.monotonic() - began
 
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield recorded
-        finally:
-            ended.set()
-            thread.join()
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(run)
+            try:
+                yield recorded
+            finally:
+                ended.set()
+        running.result()
 
     def _some_action(self) -> Action | None:
         """Of the same readers and owners, but nothing that the faults rest on: pins are older than all others, and
@@ -275,13 +275,17 @@ class Round:
         return out.decode()
 
     @contextmanager
-    def worker(self) -> Iterator[None]:
-        process = self.spawn("--log-level", "error", "work")
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.communicate()
+    def worker(self) -> Iterator["subprocess.Popen[bytes]"]:
+        """Its errors are shown at once: a pipe that is read at the end would stop it once it is full."""
+        line = ours.feedctl(self.home, "--log-level", "error", "work")
+        with subprocess.Popen(line, stdout=subprocess.DEVNULL) as process:
+            try:
+                yield process
+            finally:
+                ended = process.poll()
+                process.terminate()
+        if ended is not None:
+            raise AssertionError(f"the worker ended by itself, with {ended}")
 
     def verified(self) -> Counter[Fault]:
         said = self.feedctl("verify", "--json", "--wait", WAIT_S, codes=(0, 1, 3))
@@ -511,7 +515,9 @@ def main() -> None:
 
 def made(home: Path) -> Path:
     """A home in files."""
-    subprocess.run(ours.feedctl(home, "init", "--cap", str(CAP), "--slack", "30"), check=True, capture_output=True)
+    subprocess.run(
+        ours.feedctl(home, "init", "--cap", str(CAP), "--slack", "30"), check=True, stdout=subprocess.DEVNULL
+    )
     return home
 
 

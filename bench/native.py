@@ -1,6 +1,5 @@
 """HBase's own Java client (`bench/java`) in a process of its own: loads, pages, flushes and compactions."""
 
-import json
 import struct
 import subprocess
 from collections import defaultdict
@@ -9,32 +8,28 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from bench.children import STOP_S
+from bench.children import Answering, ChildError, answering
 from deploy.local import jars, java
 from feedstore.widecolumn import DeleteCells, Mutation, Put, PutCells
 from tests.widecolumn.written import cells_in, count_in
 
 SOURCE = Path(__file__).parent / "java" / "NativeFeeds.java"
+ANSWER_S = 3_600.0
 TOP = bytes(16)
 """A page from the top, in place of a column."""
 
 _HEAD = struct.Struct(">c9sqi")
 
 
-class NativeError(Exception):
-    """The Java side could not be built, or ended."""
-
-
 class Native:
     """One process; one call at a time. Tables are named as HBase names them, with their namespace."""
 
-    def __init__(self, process: "subprocess.Popen[str]", log: Path) -> None:
-        self._process = process
-        self._log = log
+    def __init__(self, child: Answering) -> None:
+        self._child = child
 
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._child.process.pid
 
     def load(self, table: str, cells: Path) -> float:
         """Writes what `write_cells` has put into a file; returns cells a second."""
@@ -85,58 +80,26 @@ class Native:
         return [float(each) for each in done["us"]]
 
     def _ask(self, *words: str) -> dict[str, Any]:
-        assert self._process.stdin
-        assert self._process.stdout
-        try:
-            self._process.stdin.write(" ".join(words) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # reading says the same
-        line = self._process.stdout.readline()
-        if not line:
-            tail = self._log.read_bytes()[-2_000:].decode(errors="replace").strip()
-            raise NativeError(f"{words[0]}: the Java client ended\n{tail}")
-        answered: dict[str, Any] = json.loads(line)
-        return answered
+        return self._child.ask(" ".join(words))
 
 
 @contextmanager
 def native(zookeeper: int, folder: Path) -> Iterator[Native]:
-    """Compiles the class and starts it on the cluster whose ZooKeeper listens there."""
+    """Compiles the class and starts it on the cluster whose ZooKeeper listens there. Raises ChildError."""
     classes = jars.ensure("hbase", lambda _: None)
     build = ["javac", "-d", str(folder), "-cp", f"{classes}/*", str(SOURCE)]
     try:
         subprocess.run(build, check=True, capture_output=True, text=True, timeout=120)
     except subprocess.CalledProcessError as error:
-        raise NativeError(f"javac: {error.stderr}") from error
-    log = folder / "native.log"
+        raise ChildError(f"javac: {error.stderr}") from error
     # Not the flags of the servers: a real load lets the JIT do all it can.
     command = [
         java.program(), "-Xmx1g", "-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", *java.HBASE_FLAGS,
         f"-Dlog4j2.configurationFile={_log_conf(folder)}", "-cp", f"{folder}:{classes}/*", "NativeFeeds",
         str(zookeeper),
     ]  # fmt: skip
-    with log.open("wb") as errors:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            start_new_session=True,
-        )
-        try:
-            yield Native(process, log)
-        finally:
-            assert process.stdin
-            assert process.stdout
-            process.stdin.close()
-            try:
-                process.wait(STOP_S)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            process.stdout.close()
+    with answering(command, folder / "native.log", ANSWER_S) as child:
+        yield Native(child)
 
 
 def _log_conf(folder: Path) -> Path:

@@ -69,8 +69,8 @@ def through_http(address: str) -> Ask:
             connection.request("GET", f"/v1/users/{user}/feed?limit={LIMIT}")
             response = connection.getresponse()
             answer = json.loads(response.read())
-        except OSError:
-            mine.connection = None
+        except Exception:  # also an answer that is none: no other would come through this connection
+            connection.close()
             raise
         if response.status != 200:
             raise RuntimeError(f"{response.status} {answer['title']}")

@@ -95,6 +95,8 @@ def markdown(rows: Sequence[Row], about: dict[str, Any]) -> str:
         f"{options.get('actions', '?')} actions, {options.get('repeats', '?')} repeats. "
         "Each ratio comes from pairs taken in turn in one run; medians, with the smallest and largest sample."
     )
+    if options.get("quick"):
+        footer = f"Quick: shows that it runs, and its numbers mean nothing. {footer}"
     return "\n".join([*lines, "", footer, ""])
 
 

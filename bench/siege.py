@@ -16,7 +16,9 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,31 +56,51 @@ class Probed:
         return sum(each <= IN_TIME_S for each in self.times_s) / max(1, len(self.times_s))
 
 
-class Probe(threading.Thread):
+class Looks(ABC):
+    """Looks again and again, on a thread of its own."""
+
+    def __init__(self, every_s: float) -> None:
+        self._every_s = every_s
+        self._ended = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+
+    def start(self) -> None:
+        self._looking = self._pool.submit(self._run)
+
+    def end(self) -> None:
+        """Raises what a look has raised: what was seen before that is no result."""
+        self._ended.set()
+        self._pool.shutdown()
+        self._looking.result()
+
+    def _run(self) -> None:
+        self.look()
+        while not self._ended.wait(self._every_s):
+            self.look()
+
+    @abstractmethod
+    def look(self) -> None: ...
+
+
+class Probe(Looks):
     """Asks each path in turn, on a new connection each time, as a balancer's health check does."""
 
     def __init__(self, port: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__(PROBE_EVERY_S)
         self._port = port
-        self._stop_asking = threading.Event()
         self.of = {path: Probed() for path in PROBED}
 
-    def run(self) -> None:
-        while not self._stop_asking.wait(PROBE_EVERY_S):
-            for path, expected in PROBED.items():
-                began_s = time.perf_counter()
-                answered = ask(self._port, path, PROBE_FROM)
-                well = answered.startswith(b"HTTP/1.1 200") and expected in answered
-                if not well:
-                    self.of[path].refused.append(b"%.1f s: " % (time.perf_counter() - began_s) + answered[:100])
-                self.of[path].times_s.append(time.perf_counter() - began_s if well else float("inf"))
-
-    def end(self) -> None:
-        self._stop_asking.set()
-        self.join()
+    def look(self) -> None:
+        for path, expected in PROBED.items():
+            began_s = time.perf_counter()
+            answered = ask(self._port, path, PROBE_FROM)
+            well = answered.startswith(b"HTTP/1.1 200") and expected in answered
+            if not well:
+                self.of[path].refused.append(b"%.1f s: " % (time.perf_counter() - began_s) + answered[:100])
+            self.of[path].times_s.append(time.perf_counter() - began_s if well else float("inf"))
 
 
-class Watch(threading.Thread):
+class Watch(Looks):
     """Looks at a server and its adversaries from outside.
 
     peak_bytes: the most memory that it held. longest_s: how long it held the connection that it held longest. most,
@@ -86,9 +108,8 @@ class Watch(threading.Thread):
     """
 
     def __init__(self, process: psutil.Process) -> None:
-        super().__init__(daemon=True)
+        super().__init__(LOOK_S)
         self._process = process
-        self._stop_looking = threading.Event()
         self._since_s: dict[object, float] = {}
         self._last_new_s = time.monotonic()
         self.peak_bytes = 0
@@ -96,18 +117,17 @@ class Watch(threading.Thread):
         self.most = 0
         self.now = 0
 
-    def run(self) -> None:
-        while not self._stop_looking.wait(LOOK_S):
-            now_s = time.monotonic()
-            self.peak_bytes = max(self.peak_bytes, int(self._process.memory_info().rss))
-            peers = (each.raddr for each in self._process.net_connections("tcp4") if len(each.raddr))
-            clients = {each for each in peers if each[0] != PROBE_FROM}
-            if clients - self._since_s.keys():
-                self._last_new_s = now_s
-            self._since_s = {each: self._since_s.get(each, now_s) for each in clients}
-            self.longest_s = max(self.longest_s, *(now_s - since_s for since_s in self._since_s.values()), 0.0)
-            self.now = len(clients)
-            self.most = max(self.most, self.now)
+    def look(self) -> None:
+        now_s = time.monotonic()
+        self.peak_bytes = max(self.peak_bytes, int(self._process.memory_info().rss))
+        peers = (each.raddr for each in self._process.net_connections("tcp4") if len(each.raddr))
+        clients = {each for each in peers if each[0] != PROBE_FROM}
+        if clients - self._since_s.keys():
+            self._last_new_s = now_s
+        self._since_s = {each: self._since_s.get(each, now_s) for each in clients}
+        self.longest_s = max(self.longest_s, *(now_s - since_s for since_s in self._since_s.values()), 0.0)
+        self.now = len(clients)
+        self.most = max(self.most, self.now)
 
     def until_alone(self, within_s: float) -> float:
         """Waits until the server holds no adversary; how long that took from the last one that it accepted."""
@@ -115,10 +135,6 @@ class Watch(threading.Thread):
         while self.now and time.monotonic() < until_s:
             time.sleep(LOOK_S)
         return time.monotonic() - self._last_new_s
-
-    def end(self) -> None:
-        self._stop_looking.set()
-        self.join()
 
 
 def ask(port: int, path: str, source: str, method: str = "GET", body: bytes = b"") -> bytes:
@@ -141,10 +157,11 @@ def serving(home: Path, patience_s: float, connections: int) -> Iterator[tuple[p
     environ = {name: value for name, value in os.environ.items() if not name.startswith("FEED_")}
     environ |= {"FEED_HTTP_PATIENCE": f"{round(1_000 * patience_s)}ms", "FEED_HTTP_CONNECTIONS": str(connections)}
     subprocess.run(ours.feedctl(home, "init"), env=environ, check=True, capture_output=True)
-    with (home / "serve.log").open("wb") as log:
-        process = subprocess.Popen(
-            ours.feedctl(home, "serve", "--port", "0"), env=environ, stdout=subprocess.PIPE, stderr=log
-        )
+    serve = ours.feedctl(home, "serve", "--port", "0")
+    with (
+        (home / "serve.log").open("wb") as log,
+        subprocess.Popen(serve, env=environ, stdout=subprocess.PIPE, stderr=log) as process,
+    ):
         try:
             assert process.stdout is not None
             port = int(process.stdout.readline().decode().rpartition(":")[2])
@@ -152,7 +169,10 @@ def serving(home: Path, patience_s: float, connections: int) -> Iterator[tuple[p
             yield psutil.Process(process.pid), port
         finally:
             process.terminate()
-            process.communicate(timeout=START_S)
+            try:
+                process.wait(START_S)
+            finally:
+                process.kill()
 
 
 def _fill(port: int) -> None:

@@ -116,10 +116,13 @@ def shown_s(service: FeedService, follows: FollowStore, pin: int) -> float:
 
 
 def _wait_for(config: Config, until_ms: int) -> None:
-    """Returns once every watermark is past a time."""
+    """Returns once every watermark is past a time. Raises TimeoutError."""
+    began_s = time.perf_counter()
     with closing(wiring.open_ports(config, "read", wall_ms)) as ports:
         for replica in ports.replicas.values():
             while (Progress(replica.progress).watermark() or 0) <= until_ms:
+                if time.perf_counter() - began_s > TIMEOUT_S:
+                    raise TimeoutError(f"not all has landed in cluster {replica.name} after {TIMEOUT_S:.0f} s")
                 time.sleep(POLL_S)
 
 

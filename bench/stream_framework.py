@@ -1,55 +1,47 @@
 """The other baseline: Stream-Framework 1.4.0 on the same Redis, in a process and an environment of its own."""
 
 import json
-import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-from bench.children import ChildError, run
+from bench.children import Answering, answering, run
 from bench.deliveries import Deliveries
 
 REQUIREMENTS = ("stream_framework==1.4.0", "redis<3")
 INSTALL_S = 300.0
 ANSWER_S = 900.0
+LOG = "stream-framework.log"
 
 
 class StreamFramework:
     """Fans the same sample of deliveries out again and again."""
 
-    def __init__(self, process: subprocess.Popen[str], deliveries: int) -> None:
-        self._process = process
+    def __init__(self, child: Answering, deliveries: int) -> None:
+        self._child = child
         self.deliveries = deliveries
 
     def seconds(self) -> float:
         """Everything that its Manager does for the sample."""
-        return float(ask(self._process, {"do": "run"})["seconds"])
+        return float(self._child.ask('{"do": "run"}')["seconds"])
 
     def fanout_seconds(self) -> float:
         """Only the writes to followers' feeds."""
-        return float(ask(self._process, {"do": "run_fanout"})["seconds"])
+        return float(self._child.ask('{"do": "run_fanout"}')["seconds"])
 
 
 @contextmanager
-def stream_framework(python: str, port: int, deliveries: Deliveries, sample: int) -> Iterator[StreamFramework]:
+def stream_framework(
+    python: str, port: int, deliveries: Deliveries, sample: int, log: Path
+) -> Iterator[StreamFramework]:
     """python: of its environment. sample: about how many deliveries it gets."""
     groups = deliveries.sample(sample)
     script = Path(__file__).with_name("stream_framework_child.py")
-    with subprocess.Popen(
-        [python, "-I", str(script)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            ask(process, {"do": "load", "port": port, "groups": [_as_fanout(deliveries, group) for group in groups]})
-            yield StreamFramework(process, sum(map(len, groups)))
-        finally:
-            process.kill()
+    with answering([python, "-I", str(script)], log, ANSWER_S) as child:
+        given = [_as_fanout(deliveries, group) for group in groups]
+        child.ask(json.dumps({"do": "load", "port": port, "groups": given}))
+        yield StreamFramework(child, sum(map(len, groups)))
 
 
 def environment(build: Path) -> str:
@@ -64,26 +56,6 @@ def environment(build: Path) -> str:
         run([str(python), "-m", "pip", "install", "--quiet", *REQUIREMENTS], log, INSTALL_S)
         stamp.touch()
     return str(python)
-
-
-def ask(process: subprocess.Popen[str], request: dict[str, Any]) -> dict[str, Any]:
-    assert process.stdin
-    assert process.stdout
-    try:
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-    except BrokenPipeError:
-        raise ChildError("Stream-Framework's process ended") from None
-    impatience = threading.Timer(ANSWER_S, process.kill)
-    impatience.start()
-    try:
-        line = process.stdout.readline()
-    finally:
-        impatience.cancel()
-    if not line:
-        raise ChildError("Stream-Framework's process ended")
-    answer: dict[str, Any] = json.loads(line)
-    return answer
 
 
 def _as_fanout(deliveries: Deliveries, group: range) -> tuple[list[int], list[tuple[int, int]]]:

@@ -4,7 +4,7 @@ from bench.context import Context
 from bench.redis_server import redis_client, redis_server
 from bench.redis_side import apply_deliveries
 from bench.results import Row
-from bench.stream_framework import environment, stream_framework
+from bench.stream_framework import LOG, environment, stream_framework
 
 NAME = "baselines"
 
@@ -18,7 +18,9 @@ def measure(context: Context) -> list[Row]:
     with (
         redis_client(context.folder("redis")) as client,
         redis_server(context.folder("redis")) as port,
-        stream_framework(environment(context.build), port, deliveries, context.pick(60_000, 2_000)) as framework,
+        stream_framework(
+            environment(context.build), port, deliveries, context.pick(60_000, 2_000), context.scratch / LOG
+        ) as framework,
     ):
         for _ in range(context.repeats):
             rates.append(len(deliveries) / apply_deliveries(client, deliveries))

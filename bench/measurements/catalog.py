@@ -171,7 +171,7 @@ def _against_a_dict(context: Context, catalog: Path, file: Path, count: int) -> 
 def _child(how: str, path: Path) -> dict[str, float]:
     done = subprocess.run(
         [sys.executable, "-m", "bench.catalog_child", how, str(path)],
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         timeout=CHILD_S,
         check=True,

@@ -135,7 +135,7 @@ def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> 
     done = subprocess.run(
         [sys.executable, "-m", "bench.http_load", port, str(connections), str(count)],
         input="\n".join(paths),
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=True,
         timeout=LOAD_S,

@@ -9,7 +9,7 @@ from bench.context import Context
 from bench.redis_server import redis_client, redis_server
 from bench.redis_side import apply_deliveries
 from bench.results import Row, at_least, at_most, interleaved, ratios
-from bench.stream_framework import StreamFramework, environment, stream_framework
+from bench.stream_framework import LOG, StreamFramework, environment, stream_framework
 
 NAME = "pipeline"
 
@@ -76,4 +76,5 @@ def _framework(context: Context, stack: ExitStack) -> StreamFramework | None:
         return None
     port = stack.enter_context(redis_server(context.folder("redis")))
     sample = context.pick(60_000, 2_000)
-    return stack.enter_context(stream_framework(python, port, context.deliveries, sample))
+    log = context.scratch / LOG
+    return stack.enter_context(stream_framework(python, port, context.deliveries, sample, log))

@@ -90,6 +90,6 @@ def running(home: Path, context: Context) -> Iterator[Stack]:
 
 
 if __name__ == "__main__":
-    made = command.parser("bench.stack", __doc__, [*MEASUREMENTS], "build/bench-stack", GENERATED_SIZE)
+    made = command.parser("bench.stack", __doc__, MEASUREMENTS, "build/bench-stack", GENERATED_SIZE)
     made.add_argument("--stack", type=Path, metavar="DIR", help="a stack to use; without it one is started and removed")
-    sys.exit(command.main(command.options(made, [*MEASUREMENTS]), run))
+    sys.exit(command.main(command.options(made), run))

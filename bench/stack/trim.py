@@ -4,9 +4,8 @@ to trim that it replaces: reading and deleting with every write, and a job that 
 
 import os
 import random
-import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
 
@@ -18,6 +17,7 @@ from bench.native import write_cells
 from bench.ours import fill
 from bench.results import Row, Sample, at_least, interleaved, latencies, of_sides, ratios
 from bench.stack.servers import SLACK, Servers, replica
+from bench.timing import each_us
 from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS, columns, row_key
 from feedstore.replicas.replicas import Replica
@@ -87,26 +87,14 @@ def _pages(place: Replica, feeds: Sequence[Feed], meanwhile: Callable[[], object
     """The microseconds of pages, read until `meanwhile` is done, or so many."""
     reader, chance = ours.pages_of(place, CAP), random.Random(1)
     users = [feed.user for feed in feeds]
-    done = threading.Event()
-
-    def run() -> None:
-        try:
-            if meanwhile is not None:
-                meanwhile()
-        finally:
-            done.set()
-
     for _ in range(200):
         reader.page(chance.choice(users), LIMIT)
-    thread = threading.Thread(target=run)
-    thread.start()
     took: list[float] = []
-    while not done.is_set() or (meanwhile is None and len(took) < 3_000):
-        user = chance.choice(users)
-        began = time.perf_counter()
-        reader.page(user, LIMIT)
-        took.append((time.perf_counter() - began) * 1e6)
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(meanwhile or (lambda: None))
+        while not done.done() or (meanwhile is None and len(took) < 3_000):
+            took += each_us(lambda user: reader.page(user, LIMIT), [chance.choice(users)])
+    done.result()
     return took
 
 

@@ -26,6 +26,8 @@ _WINDOW: Final = "$__rate_interval"
 _UNITS: Final = {"seconds": "s", "bytes": "bytes"}
 _NO_PANEL: Final = {"feed_build_info"}
 """Its value is always 1."""
+_SIGNED: Final = {"feed_clock_offset_seconds"}
+"""Also below 0: the largest value of several processes would hide that."""
 
 
 def dashboard() -> dict[str, Any]:
@@ -82,7 +84,10 @@ def _panels() -> Iterator[dict[str, Any]]:
                 "description": says,
                 "datasource": _SOURCE,
                 "gridPos": place,
-                "fieldConfig": {"defaults": {"unit": _UNITS.get(unit, "short"), "min": 0}, "overrides": []},
+                "fieldConfig": {
+                    "defaults": {"unit": _UNITS.get(unit, "short")} | ({} if name in _SIGNED else {"min": 0}),
+                    "overrides": [],
+                },
                 "options": {"tooltip": {"mode": "multi"}},
                 "targets": [
                     {"refId": chr(ord("A") + place), "datasource": _SOURCE, "expr": expression, "legendFormat": legend}
@@ -103,8 +108,9 @@ def _legend(reading: Reading) -> str:
 
 def _of(definition: Definition) -> tuple[str, str, str, list[tuple[str, str]]]:
     """The panel of a metric, by all of its labels."""
-    by = ", ".join(label.name for label in definition.labels)
-    legend = " ".join(f"{{{{{label.name}}}}}" for label in definition.labels) or definition.name
+    labels = [*(["instance"] if definition.name in _SIGNED else []), *(label.name for label in definition.labels)]
+    by = ", ".join(labels)
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels) or definition.name
     readings: list[tuple[Reading, str]]
     match definition.kind:
         case "gauge":

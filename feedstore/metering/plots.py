@@ -164,11 +164,14 @@ class Recorder:
         self._points: deque[Mapping[tuple[str, str], float]] = deque(maxlen=points)
 
     def take(self, at_ms: int, metrics: Iterable[Metric]) -> None:
-        """Takes a sample of all metrics. If the clock has been put back, the sample is skipped, because times must
-        ascend.
+        """Takes a sample of all metrics. If the clock has been put back, samples with later times go, because times
+        must ascend.
         """
-        if self._times_ms and at_ms <= self._times_ms[-1]:
-            return
+        while self._times_ms and at_ms <= self._times_ms[-1]:
+            self._times_ms.pop()
+            self._points.pop()
+        while self._recent and at_ms / 1_000 <= self._recent[-1].at_s:
+            self._recent.pop()
         self._recent.append(self._sampled(at_ms / 1_000, metrics))
         self._times_ms.append(at_ms)
         self._points.append(

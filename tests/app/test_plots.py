@@ -81,10 +81,19 @@ def test_a_recorder_keeps_an_hour_and_no_time_twice() -> None:
     recorder = Recorder(TESTED, every_s=10)
     for at in range(400):
         recorder.take(10_000 * at, told(lag=at, cells=0, below=(0, 0, 0)))
-    recorder.take(5, told(lag=9, cells=0, below=(0, 0, 0)))
+    recorder.take(3_990_000, told(lag=399, cells=0, below=(0, 0, 0)))
     hour = recorder.hour()
     assert (len(hour.times_ms), hour.times_ms[-1]) == (360, 3_990_000)
     assert hour.plots[0].series[0].values == list(range(40, 400))
+
+
+def test_a_recorder_goes_by_a_clock_that_was_put_back_at_once() -> None:
+    recorder = Recorder(TESTED[:2])
+    for at_s, lag in ((0, 1), (10, 2), (10_000, 3), (10_010, 4), (20, 5), (30, 6)):
+        recorder.take(1_000 * at_s, told(lag=lag, cells=100 * lag, below=(0, 0, 0)))
+    hour = recorder.hour()
+    assert hour.times_ms == [0, 10_000, 20_000, 30_000], "what came by the clock before is in the future"
+    assert [each.series[0].values for each in hour.plots] == [[1, 2, 5, 6], [None, 10, 20, pytest.approx(50 / 3)]]
 
 
 def test_a_quantile_is_where_prometheus_puts_it() -> None:

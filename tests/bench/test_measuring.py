@@ -1,20 +1,31 @@
 """A measurement that cannot be taken says so; it neither waits for ever nor counts what was not done."""
 
 import argparse
+import json
+import os
 import shutil
+import socket
+import subprocess
 import sys
+import threading
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
-from bench import command, mysql_follows
+from bench import command, faults, mysql_follows, paced, report, siege, storm, stream_framework
 from bench import hbase as hbase_bench
+from bench.children import ChildError, answering
 from bench.context import Context
+from bench.deliveries import Deliveries
+from bench.measurements import MEASUREMENTS, ON_REQUEST, http
+from bench.ours import make_home
 from bench.redis_server import MissingServerError, redis_server
 from bench.results import Row
-from bench.stack import arriving
+from bench.stack import arriving, trim
 
 
 class BrokenError(Exception):
@@ -23,6 +34,114 @@ class BrokenError(Exception):
 
 def broken(_: object) -> None:
     raise BrokenError
+
+
+def test_pages_during_what_has_failed_are_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader: Any = SimpleNamespace(page=lambda *_: None)
+    monkeypatch.setattr(trim.ours, "pages_of", lambda *_: reader)
+    feeds: Any = [SimpleNamespace(user=1)]
+    place: Any = None
+    with pytest.raises(BrokenError):
+        trim._pages(place, feeds, lambda: broken(None))
+
+
+def test_faults_are_not_found_beside_a_recording_that_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = threading.Event()
+
+    def record(*_: object) -> None:
+        failed.set()
+        raise BrokenError
+
+    monkeypatch.setattr(faults.Round, "_record", record)
+    the = faults.Round(make_home(tmp_path / "home").home, users=3, seed=1)
+    with pytest.raises(BrokenError), the.recording(rate=1e6, seconds=60.0):
+        assert failed.wait(60)
+
+
+def test_a_look_at_a_server_that_fails_is_no_memory_that_did_not_grow() -> None:
+    watch = siege.Watch(SimpleNamespace(memory_info=lambda: broken(None)))  # type: ignore[arg-type]
+    watch.start()
+    with pytest.raises(BrokenError):
+        watch.end()
+
+
+@pytest.mark.processes
+def test_a_server_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('http://h:1', flush=True)"
+    words = {"init": [sys.executable, "-c", ""], "serve": [sys.executable, "-c", f"{deaf}; time.sleep(600)"]}
+    (tmp_path / "home").mkdir()
+    monkeypatch.setattr(siege.ours, "feedctl", lambda _, word, *__: words[word])
+    monkeypatch.setattr(siege, "_fill", lambda _: None)
+    monkeypatch.setattr(siege, "START_S", 0.1)
+    with pytest.raises(subprocess.TimeoutExpired), siege.serving(tmp_path / "home", 1.0, 1) as (process, _):
+        pass
+    assert not process.is_running()
+
+
+@pytest.mark.processes
+def test_a_process_that_has_ended_is_said_to_have_ended(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nread line\necho '{}'\n")
+    python.chmod(0o755)
+    framework = stream_framework.stream_framework(str(python), 1, Deliveries(), 1, tmp_path / "framework.log")
+    with pytest.raises(ChildError, match="framework: it ended"), framework as it:  # noqa: PT012 - it is said again at the end
+        it._child.process.wait()
+        it.seconds()
+
+
+@pytest.mark.processes
+def test_an_answer_that_does_not_come_is_not_waited_for_for_ever(tmp_path: Path) -> None:
+    deaf = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with pytest.raises(ChildError, match="no answer"), answering(deaf, tmp_path / "deaf.log", 0.1) as child:
+        child.ask("anything")
+
+
+@pytest.mark.processes
+def test_faults_are_not_found_beside_a_worker_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    the = faults.Round(make_home(tmp_path / "home").home, users=3, seed=1)
+    monkeypatch.setattr(faults.ours, "feedctl", lambda *_: [sys.executable, "-c", "raise SystemExit(3)"])
+    with pytest.raises(AssertionError, match="ended by itself, with 3"), the.worker() as process:
+        process.wait()
+
+
+@pytest.mark.processes
+def test_a_client_that_fails_says_why(capfd: pytest.CaptureFixture[str]) -> None:
+    server = http.Server("http://127.0.0.1:1", psutil.Process())
+    with pytest.raises(subprocess.CalledProcessError):
+        http.load(server, connections=1, count=1, paths=["/"])
+    assert "ConnectionRefusedError" in capfd.readouterr().err
+
+
+def test_a_watermark_that_does_not_come_is_not_waited_for_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storm, "TIMEOUT_S", 0.0)
+    with pytest.raises(TimeoutError, match="cluster a"):
+        storm._wait_for(make_home(tmp_path / "home"), 1)
+
+
+def test_an_answer_that_is_none_does_not_fail_the_pages_after_it() -> None:
+    body = json.dumps({"served_by": "a"}).encode()
+    head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    answers = [b"no answer\r\n\r\n", head + body]
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+
+        def serve() -> None:
+            for answer in answers:
+                client, _ = listener.accept()
+                with client:
+                    client.recv(65_536)
+                    client.sendall(answer)
+
+        serving = threading.Thread(target=serve, daemon=True)
+        serving.start()
+        ask = paced.through_http(f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(Exception, match="no answer"):
+            ask(1)
+        assert ask(1) == "a"
+        serving.join(60)
 
 
 def test_a_stream_of_writes_that_fails_is_no_rate() -> None:
@@ -46,13 +165,18 @@ def test_a_replay_that_takes_nothing_is_not_waited_for(tmp_path: Path, monkeypat
         pass
 
 
+@pytest.fixture
+def _in_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without what is for a whole process, which this one is not."""
+    monkeypatch.setattr(command.structlog, "configure", lambda **_: None)
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+
+
+@pytest.mark.usefixtures("_in_a_test")
 def test_a_measurement_that_needs_no_redis_is_taken_without_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
-    # They are for a whole process, which this one is not.
-    monkeypatch.setattr(command.structlog, "configure", lambda **_: None)
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
 
     def compared(_: Context) -> list[Row]:
         with redis_server(tmp_path / "redis"):
@@ -61,14 +185,56 @@ def test_a_measurement_that_needs_no_redis_is_taken_without_one(
     def alone(_: Context) -> list[Row]:
         return [Row("what", "s", (1.0,))]
 
-    def run(options: argparse.Namespace, out: Path, scratch: Path) -> int:
-        return command.measure(
-            options, command.context(options, out, scratch), out, {"compared": (None, compared), "alone": (None, alone)}
-        )
+    both: dict[str, command.Measurement] = {"compared": compared, "alone": alone}
 
-    parsed = command.parser("bench", None, ["compared", "alone"], str(tmp_path / "out"))
+    def run(options: argparse.Namespace, out: Path, scratch: Path) -> int:
+        taken = {name: (None, each) for name, each in both.items()}
+        return command.measure(options, command.context(options, out, scratch), out, taken)
+
+    parsed = command.parser("bench", None, both, str(tmp_path / "out"))
     monkeypatch.setattr(sys, "argv", ["bench", "--size", "10", "--out", str(tmp_path / "out")])
-    assert command.main(command.options(parsed, ["compared", "alone"]), run) == 1
+    assert command.main(command.options(parsed), run) == 1
     said = capsys.readouterr()
     assert MissingServerError.__name__ in said.out
     assert "could not be measured: compared\n" in said.err
+
+
+@pytest.mark.usefixtures("_in_a_test")
+def test_what_a_killed_bench_left_is_removed_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A container gives the next process the number of the one before.
+    for name in (f"scratch-{os.getpid()}/home", f"scratch-{2**30}", "scratch-notes", f"scratch-{os.getppid()}"):
+        (tmp_path / name).mkdir(parents=True)
+    monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path)])
+    parsed = command.parser("bench", None, {}, "unused")
+    seen: list[list[Path]] = []
+
+    def run(_: argparse.Namespace, __: Path, scratch: Path) -> int:
+        seen.append([*scratch.iterdir()])
+        return 0
+
+    assert command.main(command.options(parsed), run) == 0
+    assert seen == [[]], "it began with an empty directory"
+    assert {each.name for each in tmp_path.iterdir()} == {"scratch-notes", f"scratch-{os.getppid()}"}
+
+
+@pytest.mark.parametrize("words", [("--size", "0"), ("--size", "-1"), ("--repeats", "0")])
+def test_a_number_that_would_measure_nothing_is_refused(
+    words: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", *words])
+    with pytest.raises(SystemExit):
+        command.options(command.parser("bench", None, {}, "unused"))
+    assert f"{words[0]}: at least 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("quick", "says"), [(True, True), (False, False)])
+def test_a_table_of_a_quick_run_says_that_its_numbers_mean_nothing(quick: bool, says: bool) -> None:
+    table = report.markdown([Row("what", "s", (1.0,))], {**report.machine(), "options": {"quick": quick}})
+    assert ("its numbers mean nothing" in table) == says
+
+
+def test_the_help_says_of_each_measurement_what_it_is_and_whether_it_runs_unasked() -> None:
+    said = command.parser("bench", None, MEASUREMENTS, "unused", on_request=ON_REQUEST).format_help()
+    assert "  page             A page of 25 against Redis ZREVRANGE" in said
+    (asked,) = [line for line in said.splitlines() if line.endswith("(only if it is named)")]
+    assert asked.split()[0] == "baselines"

@@ -128,6 +128,77 @@ def test_pins_show_when_a_first_follow_is_recorded(served: Served, sight: Sight)
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
 
 
+def test_more_follows_that_are_asked_for_twice_show_once(served: Served, sight: Sight) -> None:
+    followees = range(1_000, 1_060)
+    for each in followees:
+        served.ask("POST", "/v1/follows", {"follower": "9", "user": str(each)})
+    script = """
+        const real = window.fetch;
+        window.asked = [];
+        window.fetch = (url, ...rest) => {
+          if (!String(url).includes("/following?") || !String(url).includes("cursor=")) return real(url, ...rest);
+          return new Promise((done) => window.asked.push(() => done(real(url, ...rest))));
+        };
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open(9)
+    sight.says("following-brief", "more than 50")
+    clicks = "for (const _ of [1, 2]) document.getElementById('following-more').click()"
+    sight.driver.execute_script(f"{clicks}; for (const answer of window.asked) answer()")
+    sight.until(lambda: not sight.is_shown("following-more"), "all of them")
+    lines = [each.text for each in sight.driver.find_elements(By.CSS_SELECTOR, "#following .what a")]
+    assert sorted(lines) == sorted(map(str, followees))
+
+
+def test_a_follow_without_an_answer_is_not_sent_again_after_an_unfollow(sight: Sight) -> None:
+    script = """
+        const [real, wait] = [window.fetch, window.setTimeout];
+        window.sent = [];
+        window.pauses = [];
+        window.fetch = (url, options, ...rest) => {
+          if (!String(url).endsWith("/v1/follows")) return real(url, options, ...rest);
+          window.sent.push(options.method);
+          return window.sent.length === 1 ? Promise.reject(new TypeError("lost")) : real(url, options, ...rest);
+        };
+        window.setTimeout = (work, ms, ...rest) => (ms === 1000 ? window.pauses.push(work) : wait(work, ms, ...rest));
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open(1)
+    sight.act("follow", "user", 4)
+    sight.says("action", "Trying again")
+    sight.act("unfollow", "user", 4)
+    sight.says("action", "Unfollowed user 4")
+    after_pause = "const done = arguments[0]; window.pauses[0](); requestAnimationFrame(() => done(window.sent))"
+    assert sight.driver.execute_async_script(after_pause) == ["POST", "DELETE"]
+    sight.says("action", "Unfollowed user 4", "Landed in a, b")
+
+
+def test_a_follow_after_an_unfollow_is_recorded_though_an_earlier_one_had_no_answer(sight: Sight) -> None:
+    script = """
+        const [real, wait] = [window.fetch, window.setTimeout];
+        window.keys = [];
+        window.isLost = true;
+        window.fetch = (url, options, ...rest) => {
+          if (!String(url).endsWith("/v1/follows")) return real(url, options, ...rest);
+          window.keys.push(options.headers["idempotency-key"]);
+          const answer = real(url, options, ...rest);
+          return window.isLost ? answer.then(() => Promise.reject(new TypeError("lost"))) : answer;
+        };
+        window.setTimeout = (work, ms, ...rest) => wait(work, ms >= 1000 && ms % 1000 === 0 ? 0 : ms, ...rest);
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open(1)
+    sight.act("follow", "user", 4)
+    sight.says("action", "It may have been recorded")
+    sight.driver.execute_script("window.isLost = false; window.keys = []")
+    for button in ("unfollow", "follow"):
+        sight.act(button, "user", 4)
+        sight.says("action", f"{button.capitalize()}ed user 4")
+    sight.until(lambda: "user 4" in sight.text("following"), "it is followed")
+    unfollow, follow = sight.driver.execute_script("return window.keys")
+    assert follow != unfollow
+
+
 def test_an_id_that_cannot_be_is_said_and_not_sent(sight: Sight) -> None:
     sight.open(1)
     sight.act("follow", "user", 2**63)
@@ -319,6 +390,47 @@ def test_the_state_of_clusters_and_queue_stands_there(sight: Sight) -> None:
     sight.says("clusters", "a", "b", "closed")
     sight.says("groups", "relay", "expander", "feed.actions", "writer-b", "feed.deliveries")
     sight.says("letters-brief", "none")
+
+
+def test_a_cluster_of_which_nothing_was_heard_is_not_said_to_be_healthy(sight: Sight) -> None:
+    script = """
+        const real = window.fetch;
+        window.fetch = async (url, ...rest) => {
+          const response = await real(url, ...rest);
+          if (!String(url).endsWith("/v1/status")) return response;
+          const status = await response.json();
+          status.clusters[1].behind_ms = null;
+          return new Response(JSON.stringify(status));
+        };
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open()
+    sight.says("clusters", "not known")
+    sight.says("clusters-brief", "b is unhealthy")
+
+
+def test_a_queue_that_is_away_is_said_and_the_rest_of_the_state_is_read(sight: Sight) -> None:
+    script = """
+        const real = window.fetch;
+        window.isAway = true;
+        window.asked = [];
+        window.fetch = async (url, ...rest) => {
+          const path = new URL(url).pathname;
+          window.asked.push(path);
+          const problem = { type: "urn:feedstore:problem:queues-unavailable", title: "Queues unavailable", detail: "" };
+          if (path === "/v1/dead-letters") return new Response(JSON.stringify(problem), { status: 503 });
+          const response = await real(url, ...rest);
+          if (path !== "/v1/status") return response;
+          return new Response(JSON.stringify({ ...(await response.json()), groups: null, dead_letters: null }));
+        };
+    """
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open(1)
+    sight.says("queue-brief", "unknown")
+    sight.says("letters-note", "The queue does not answer")
+    asked = "return window.asked"
+    sight.until(lambda: "/v1/catalogs" in sight.driver.execute_script(asked), "what comes after it is asked for")
+    assert not sight.is_shown("state-problem")
 
 
 def test_p95_has_a_column_once_the_reads_of_a_cluster_are_timed(sight: Sight) -> None:

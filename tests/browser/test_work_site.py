@@ -45,6 +45,7 @@ def test_the_work_is_plotted_from_samples_of_the_server(served: Served, sight: S
     ]  # fmt: skip
     assert not sight.is_shown("feed-view")
     assert not sight.is_shown("connection")
+    assert sight.find("to-work").get_dom_attribute("aria-current") == "page", "an empty value means that it is not"
     logged = [each["message"] for each in sight.driver.get_log("browser") if "Content Security" in each["message"]]
     assert logged == [], "the library keeps to the policy"
 
@@ -53,8 +54,28 @@ def test_the_work_is_plotted_from_samples_of_the_server(served: Served, sight: S
         back()
         sight.until(lambda: sight.is_shown("feed-view") and not sight.is_shown("work-view"), "the feed again")
         sight.says("feed-title", "Feed of user 1")
+        assert sight.find("to-work").get_dom_attribute("aria-current") is None
         sight.find("to-work").click()
         sight.until(lambda: sight.is_shown("work-view"), "the work")
+
+
+def test_a_server_that_was_away_while_the_work_was_shown_is_back_in_a_feed(served: Served, sight: Sight) -> None:
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) > 0, "a feed")
+    script = """
+        const real = window.fetch;
+        window.isAway = true;
+        window.fetch = (url, ...rest) => {
+          if (!window.isAway || !String(url).endsWith("/v1/work")) return real(url, ...rest);
+          return Promise.reject(new TypeError("away"));
+        };
+    """
+    sight.driver.execute_script(script)
+    sight.find("to-work").click()
+    sight.says("connection", "The server cannot be reached")
+    sight.driver.execute_script("window.isAway = false")
+    sight.find("to-start").click()
+    sight.until(lambda: not sight.is_shown("connection"), "the server answers what is asked now")
 
 
 def test_plots_say_of_when_their_values_are(sight: Sight) -> None:

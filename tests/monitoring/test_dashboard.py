@@ -28,6 +28,14 @@ def test_every_metric_has_a_panel_and_every_panel_asks_for_metrics() -> None:
 NAMES = {each.name for each in ALL}
 
 
+def test_a_clock_that_is_behind_is_seen_next_to_one_that_is_right() -> None:
+    (panel,) = [each for each in PANELS if each["title"] == "feed_clock_offset_seconds"]
+    assert "min" not in panel["fieldConfig"]["defaults"], "it is less than 0"
+    (target,) = panel["targets"]
+    assert target["expr"] == 'max by (instance, of) (feed_clock_offset_seconds{home="$home"})'
+    assert target["legendFormat"] == "{{instance}} {{of}}"
+
+
 def test_no_panel_covers_another_or_leaves_the_grid() -> None:
     taken: set[tuple[int, int]] = set()
     for panel in dashboard.dashboard()["panels"]:

@@ -20,8 +20,9 @@ export class FollowingPanel {
   #edges = null;
   #cursor = null;
   #may = null;
-  /** Actions of which it is not known whether they were recorded, with the keys they were sent with. */
-  #keys = new Map();
+  /** By its edge, the last action of which it is not known whether it was recorded: its method and its key. */
+  #unknown = new Map();
+  #isLoading = false;
   #watched = null;
   /** Whether what is shown here is not what was read last. */
   hasFailed = false;
@@ -104,6 +105,8 @@ export class FollowingPanel {
   }
 
   async #more() {
+    if (this.#isLoading) return;
+    this.#isLoading = true;
     const { signal } = this.#reading;
     try {
       const page = await readFollowing(this.#user, PAGE, this.#cursor, signal);
@@ -113,6 +116,8 @@ export class FollowingPanel {
       this.#draw();
     } catch (error) {
       if (!signal.aborted) this.#failed(error);
+    } finally {
+      this.#isLoading = false;
     }
   }
 
@@ -129,24 +134,31 @@ export class FollowingPanel {
     this.#act(event.submitter?.value === "unfollow" ? "DELETE" : "POST", find("kind").value, id);
   }
 
-  /** Sends an action until it is known whether it was recorded, with one key: it is recorded once at most. */
+  /**
+   * Sends an action until it is known whether it was recorded, with one key: it is recorded once at most. If the
+   * opposite is asked for meanwhile, it is not sent again: it would undo that.
+   */
   async #act(method, kind, id) {
     const user = this.#user;
     const body = { follower: user, [kind]: id };
     const what = `${method === "POST" ? "follow" : "unfollow"} ${kind} ${id}`;
-    const name = `${user} ${what}`;
-    const key = this.#keys.get(name) ?? newKey();
-    this.#keys.set(name, key);
+    const name = `${user} ${kind} ${id}`;
+    const before = this.#unknown.get(name);
+    const action = before?.method === method ? before : { method, key: newKey() };
+    this.#unknown.set(name, action);
+    const isLast = () => this.#unknown.get(name) === action;
     say(find("action"), `To ${what}: sent …`);
-    for (let tries = 1; ; tries += 1) {
+    for (let tries = 1; isLast(); tries += 1) {
       try {
-        const edge = await record(method, body, key);
-        this.#keys.delete(name);
+        const edge = await record(method, body, action.key);
+        if (!isLast()) return;
+        this.#unknown.delete(name);
         if (user === this.#user) this.#done(edge);
         return;
       } catch (error) {
+        if (!isLast()) return;
         const problem = problemOf(error);
-        if (!problem.isMaybeDone) this.#keys.delete(name);
+        if (!problem.isMaybeDone) this.#unknown.delete(name);
         if (user !== this.#user) return;
         const isAgain = problem.isMaybeDone && tries < TRIES;
         const outcome = isAgain ? "Trying again …" : problem.isMaybeDone ? "It may have been recorded: try again, it counts once." : "";

@@ -285,7 +285,8 @@ function fromAddress() {
   find("to-start").href = isWork && lookedAt !== null ? `?${lookedAt}` : "/";
   document.body.dataset.view = view;
   for (const each of Object.keys(SKIPS)) find(`${each}-view`).hidden = each !== view;
-  find("to-work").toggleAttribute("aria-current", isWork);
+  if (isWork) find("to-work").setAttribute("aria-current", "page");
+  else find("to-work").removeAttribute("aria-current");
   const [place, text] = SKIPS[view];
   find("skip").href = place;
   say(find("skip"), text);

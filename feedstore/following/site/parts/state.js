@@ -5,9 +5,9 @@ import { find, make, refill, say, time } from "./elements.js";
 import { counted, durationText, healthText } from "./values.js";
 
 const LETTERS = 100;
-/** A cluster that is further behind is unhealthy, also if all others are as far. */
+/** A cluster that is further behind is unhealthy, also if all others are as far; so is one of which nothing was heard. */
 const FAR_MS = 60_000;
-const isFar = (each) => each.is_lagging || each.behind_ms > FAR_MS;
+const isFar = (each) => each.is_lagging || each.behind_ms === null || each.behind_ms > FAR_MS;
 const cell = (text, level = "") => make("td", level ? { class: level } : {}, text);
 const head = (text) => make("th", { scope: "row" }, text);
 const UNTIMED = "not known: too few reads so far, or a cluster in files";
@@ -53,12 +53,12 @@ export function showQueue(status) {
   find("letters-brief").classList.toggle("bad", status.dead_letters > 0);
 }
 
-/** refusal: the problem of a user who may not operate, or null. Raises Problem. */
+/** count: null where the queue is away. refusal: the problem of a user who may not operate, or null. Raises Problem. */
 export async function showLetters(count, refusal) {
   const note = find("letters-note");
   note.hidden = false;
-  if (refusal !== null && count !== 0) {
-    say(note, `Their reasons are for operators: ${refusal.detail}.`);
+  if (count === null || (refusal !== null && count !== 0)) {
+    say(note, count === null ? "The queue does not answer." : `Their reasons are for operators: ${refusal.detail}.`);
     refill(find("letters"), []);
     return;
   }

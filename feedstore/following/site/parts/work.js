@@ -32,18 +32,21 @@ export class WorkView {
 
   show(isShown) {
     this.#isShown = isShown;
-    if (!isShown) return;
-    this.#rhythm.now();
+    // What is not shown asks nothing: no later look would take back what it said.
+    if (isShown) this.#rhythm.now();
+    else this.#tell(null);
   }
 
   async #look() {
     if (!this.#isShown) return;
     try {
       const [work] = await Promise.all([readWork(), library()]);
+      if (!this.#isShown) return;
       this.#work = work;
       this.#draw();
       this.#tell(null);
     } catch (error) {
+      if (!this.#isShown) return;
       const problem = problemOf(error);
       this.#tell(problem);
       throw problem;
