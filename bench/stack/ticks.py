@@ -6,6 +6,7 @@ import struct
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
+from pathlib import Path
 
 from bench.context import Context
 from bench.results import Row, at_most, interleaved, latencies, ratios
@@ -68,7 +69,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
 
 
 def _published(servers: Servers, count: int, calls: int, repeats: int) -> dict[str, dict[str, list[float]]]:
-    address = parse(f"kafka://127.0.0.1:{servers.stack.port('kafka')}?prefix={NAMESPACE}.", os.environ)
+    address = parse(f"kafka://127.0.0.1:{servers.stack.port('kafka')}?prefix={NAMESPACE}.", Path(), os.environ)
     wanted = topics.definitions(address, [DELIVERIES], partitions=count, replication=1, action_age_ms=86_400_000)
     values = encode_ticks([Tick(AT_MS, source, count) for source in range(count)], count)
     with closing(connect(address)) as admin:

@@ -33,7 +33,7 @@ def use(stack: Stack) -> None:
 
 def new_address() -> KafkaAddress:
     assert _ports, "the test does not ask for the fixture `broker`"
-    return replace(parse(f"kafka://127.0.0.1:{_ports[0]}", {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
+    return replace(parse(f"kafka://127.0.0.1:{_ports[0]}", Path(), {}), prefix=f"test-{uuid.uuid4().hex[:12]}.")
 
 
 class Cluster:

@@ -40,7 +40,7 @@ from workers.queue.port import (
 
 
 def test_a_url_names_servers_and_nothing_else_is_needed() -> None:
-    address = parse("kafka://one:9092,[::1]:9093", {})
+    address = parse("kafka://one:9092,[::1]:9093", Path(), {})
     assert address.servers == ("one:9092", "[::1]:9093")
     assert address.options() == {
         "bootstrap_servers": ["one:9092", "[::1]:9093"],
@@ -56,16 +56,19 @@ def test_a_url_names_servers_and_nothing_else_is_needed() -> None:
 def test_sasl_and_tls_are_passed_through(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("from a file\n")
-    url = "kafka://one:9092?security=SASL_SSL&mechanism=SCRAM-SHA-512&user=feed&ca=/ca.pem&cert=/c.pem&key=/k.pem"
+    for name in ("ca.pem", "c.pem", "k.pem"):
+        (tmp_path / name).touch()
+    url = "kafka://one:9092?security=SASL_SSL&mechanism=SCRAM-SHA-512&user=feed&ca=ca.pem&cert=c.pem&key=k.pem"
     secrets = {"FEED_KAFKA_PASSWORD": "secret", "FEED_KAFKA_KEY_PASSWORD": "secret too"}
-    options = parse(url, secrets).options()
+    options = parse(url, tmp_path, secrets).options()
     assert options["security_protocol"] == "SASL_SSL"
     assert options["sasl_mechanism"] == "SCRAM-SHA-512"
     assert (options["sasl_plain_username"], options["sasl_plain_password"]) == ("feed", "secret")
-    assert (options["ssl_cafile"], options["ssl_certfile"], options["ssl_keyfile"]) == ("/ca.pem", "/c.pem", "/k.pem")
+    files = [str(tmp_path / name) for name in ("ca.pem", "c.pem", "k.pem")]
+    assert [options["ssl_cafile"], options["ssl_certfile"], options["ssl_keyfile"]] == files
     assert options["ssl_password"] == "secret too"
     assert options["ssl_check_hostname"] is True
-    address = parse(f"{url}&password_file={file}&prefix=staging.", secrets)
+    address = parse(f"{url}&password_file={file.name}&prefix=staging.", tmp_path, secrets)
     assert address.options()["sasl_plain_password"] == "from a file"
     assert address.named(ACTIONS.name) == "staging.feed.actions"
     for shown in (repr(address), str(address)):
@@ -74,8 +77,8 @@ def test_sasl_and_tls_are_passed_through(tmp_path: Path) -> None:
 
 
 def test_the_poll_interval_is_five_minutes_unless_the_url_says_otherwise() -> None:
-    assert parse("kafka://one:9092", {}).max_poll_interval_ms == 300_000
-    assert parse("kafka://one:9092?prefix=a.&max_poll_interval_ms=12000", {}).max_poll_interval_ms == 12_000
+    assert parse("kafka://one:9092", Path(), {}).max_poll_interval_ms == 300_000
+    assert parse("kafka://one:9092?prefix=a.&max_poll_interval_ms=12000", Path(), {}).max_poll_interval_ms == 12_000
 
 
 @pytest.mark.parametrize(
@@ -103,13 +106,14 @@ def test_the_poll_interval_is_five_minutes_unless_the_url_says_otherwise() -> No
 )
 def test_a_url_that_cannot_be_used_says_what_was_expected(url: str, what: str) -> None:
     with pytest.raises(ValueError, match=what) as refused:
-        parse(url, {})
+        parse(url, Path(), {})
     assert "hunter2" not in str(refused.value)
 
 
-def test_a_missing_password_file_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["password_file", "ca", "cert", "key"])
+def test_a_file_that_is_missing_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        parse(f"kafka://one:9092?password_file={tmp_path}/nowhere", {})
+        parse(f"kafka://one:9092?{name}=nowhere", tmp_path, {})
 
 
 # Brokers that do not answer.
@@ -133,20 +137,6 @@ def test_a_broker_that_does_not_answer_is_not_asked_without_a_pause() -> None:
             assert 10_000 < client.connection_delay(broker.node_id) <= 36_000
 
 
-def test_a_broker_that_hangs_leaves_a_new_client_the_time_to_ask_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reconnecting, "GREETS_MS", 50)
-    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as other:
-        servers = [f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, other)]
-        in_turn = cycle((0, 1))
-        monkeypatch.setattr(random, "choice", lambda brokers: brokers[next(in_turn)])
-        options = KafkaAddress(tuple(servers)).options()
-        with closing(options.pop("kafka_client")(**options)) as client, pytest.raises(kafka_errors.KafkaTimeoutError):
-            client._manager.bootstrap(2_000)
-        for each in (silent, other):
-            each.setblocking(False)
-            each.accept()[0].close()
-
-
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
     """The sockets that clients make. None may wait for the garbage collector, which comes rarely to a worker."""
@@ -159,6 +149,25 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[socket.socket]:
 
     monkeypatch.setattr(DirectSocket, "socket", noted)
     return made
+
+
+@pytest.mark.parametrize("security", ["PLAINTEXT", "SSL"])
+def test_a_broker_that_hangs_leaves_a_new_client_the_time_to_ask_another_one(
+    security: str, made: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reconnecting, "GREETS_MS", 50)
+    with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as other:
+        servers = [f"127.0.0.1:{each.getsockname()[1]}" for each in (silent, other)]
+        in_turn = cycle((0, 1))
+        monkeypatch.setattr(random, "choice", lambda brokers: brokers[next(in_turn)])
+        options = KafkaAddress(tuple(servers), security).options()
+        with closing(options.pop("kafka_client")(**options)) as client, pytest.raises(kafka_errors.KafkaTimeoutError):
+            client._manager.bootstrap(2_000)
+        assert made
+        assert {one.fileno() for one in made} == {-1}
+        for each in (silent, other):
+            each.setblocking(False)
+            each.accept()[0].close()
 
 
 def test_each_attempt_to_connect_that_fails_closes_its_socket(made: list[socket.socket]) -> None:
@@ -233,12 +242,14 @@ def test_a_rebalance_is_told_from_an_outage() -> None:
 def test_a_broker_that_does_not_answer_is_unavailable() -> None:
     # In a process of its own: the client leaves a socket behind that it could not connect.
     program = """
+from pathlib import Path
 from workers.queue.kafka import KafkaQueue, parse, queue
 queue.REQUEST_MS = 300
-KafkaQueue.open(parse("kafka://127.0.0.1:1", {}), [])
+KafkaQueue.open(parse("kafka://127.0.0.1:1", Path(), {}), [])
 """
     ended = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
-    assert "QueueUnavailableError: kafka://127.0.0.1:1: " in ended.stderr
+    said = "QueueUnavailableError: kafka://127.0.0.1:1: KafkaTimeoutError: 127.0.0.1:1: KafkaConnectionError: 111"
+    assert said in ended.stderr, "which server, and why"
 
 
 # Positions.
@@ -359,7 +370,7 @@ def test_a_partition_that_was_given_up_leaves_nothing() -> None:
 def test_retention_outlives_an_action() -> None:
     action_age_ms = 172_800_000
     for topic in definitions(
-        parse("kafka://one:9092", {}), TOPICS, partitions=4, replication=3, action_age_ms=action_age_ms
+        parse("kafka://one:9092", Path(), {}), TOPICS, partitions=4, replication=3, action_age_ms=action_age_ms
     ):
         retention_ms = int(topic.config["retention.ms"])
         assert retention_ms == -1 or retention_ms > action_age_ms
@@ -369,7 +380,9 @@ def test_retention_outlives_an_action() -> None:
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "2"), (3, "2"), (5, "4")])
 def test_rule_11_a_message_is_acknowledged_by_two_brokers_where_there_are_two(replication: int, in_sync: str) -> None:
-    made = definitions(parse("kafka://one:9092", {}), TOPICS, partitions=1, replication=replication, action_age_ms=1)
+    made = definitions(
+        parse("kafka://one:9092", Path(), {}), TOPICS, partitions=1, replication=replication, action_age_ms=1
+    )
     assert {topic.config["min.insync.replicas"] for topic in made} == {in_sync}
 
 
@@ -416,7 +429,7 @@ class Brokers:
 def test_topics_that_could_lose_what_they_acknowledged_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, replication: int, setting: str, value: str, is_unsafe: bool
 ) -> None:
-    address = parse("kafka://one:9092", {})
+    address = parse("kafka://one:9092", Path(), {})
     wanted = definitions(address, TOPICS, partitions=2, replication=replication, action_age_ms=172_800_000)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {setting: value}, replication))
     found = topics.differences(address, wanted)
@@ -433,7 +446,7 @@ def test_topics_that_could_lose_what_they_acknowledged_are_refused_by_name(
 def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    address = parse("kafka://one:9092", {})
+    address = parse("kafka://one:9092", Path(), {})
     wanted = definitions(address, TOPICS, partitions=2, replication=3, action_age_ms=172_800_000)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {}, 1))
     with pytest.raises(
@@ -443,7 +456,7 @@ def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends
 
 
 def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    address = parse("kafka://one:9092", {})
+    address = parse("kafka://one:9092", Path(), {})
     wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
     brokers = Brokers(wanted, {}, 1)
     brokers.describe_configs = lambda resources, config_filter: {  # type: ignore[method-assign]
@@ -456,7 +469,7 @@ def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch
 
 
 def test_a_setting_that_a_broker_does_not_name_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
-    address = parse("kafka://one:9092", {})
+    address = parse("kafka://one:9092", Path(), {})
     wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {"retention.ms": ""}, 1))
     assert {(each.what, each.found) for each in topics.differences(address, wanted)} == {("retention.ms", "nothing")}
@@ -464,7 +477,7 @@ def test_a_setting_that_a_broker_does_not_name_is_a_difference(monkeypatch: pyte
 
 @pytest.mark.parametrize("setting", ["retention.ms", "unclean.leader.election.enable"], ids=["known", "unknown"])
 def test_settings_that_the_brokers_refuse_to_change_are_told(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    address = parse("kafka://one:9092", {})
+    address = parse("kafka://one:9092", Path(), {})
     wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
     brokers = SlowBrokers(wanted)
     brokers.settings = {setting: ""}
@@ -476,7 +489,7 @@ def test_settings_that_the_brokers_refuse_to_change_are_told(monkeypatch: pytest
 
 def test_numbers_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="partitions"):
-        definitions(parse("kafka://one:9092", {}), TOPICS, partitions=0, replication=1, action_age_ms=1)
+        definitions(parse("kafka://one:9092", Path(), {}), TOPICS, partitions=0, replication=1, action_age_ms=1)
 
 
 # Groups whose broker changes.
@@ -502,7 +515,7 @@ class SlowBrokers(Brokers):
 def test_what_a_broker_has_not_heard_of_yet_is_no_difference_after_it_was_mended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    address = parse("kafka://one:9092", {})
+    address = parse("kafka://one:9092", Path(), {})
     made, wanted = (
         definitions(address, TOPICS, partitions=partitions, replication=1, action_age_ms=172_800_000)
         for partitions in (4, 6)
@@ -551,7 +564,7 @@ class Groups:
 def test_a_group_that_another_broker_has_taken_over_is_found_there() -> None:
     """kafka-python would ask the broker that it asked first, for as long as the client is open."""
     brokers = Groups()
-    asked = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, brokers), {DELIVERIES: 1})
+    asked = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, brokers), {DELIVERIES: 1})
     assert (asked.members(DELIVERIES, "writer-a"), asked.positions(DELIVERIES, "writer-a")) == (1, {0: 7})
     for brokers.coordinator in (2, 3):
         assert asked.members(DELIVERIES, "writer-a") == 1, "not none, as the broker says that knows it no more"
@@ -565,7 +578,7 @@ def test_a_group_that_no_broker_knows_has_no_members() -> None:
     brokers.describe_groups = lambda names: {  # type: ignore[method-assign]
         names[0]: {"error": "[Error 69] GroupIdNotFoundError", "group_state": "Dead", "members": []}
     }
-    asked = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, brokers), {DELIVERIES: 1})
+    asked = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, brokers), {DELIVERIES: 1})
     assert asked.members(DELIVERIES, "writer-a") == 0
     asked.close()
 
@@ -577,7 +590,7 @@ def test_what_reaches_no_broker_leaves_no_thread(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(reading, "REQUEST_S", 0.1)
     with closing(socket.socket()) as silent:
         silent.bind(("127.0.0.1", 0))
-        address = parse(f"kafka://127.0.0.1:{silent.getsockname()[1]}", {})
+        address = parse(f"kafka://127.0.0.1:{silent.getsockname()[1]}", Path(), {})
         threads, descriptors = {*threading.enumerate()}, len(list(Path("/proc/self/fd").iterdir()))
         with pytest.raises(QueueUnavailableError):
             connect(address)
@@ -624,7 +637,7 @@ def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch
     """Two relays share one: that of one shard must not end because that of another has waited for too long."""
     shared = Shared()
     monkeypatch.setattr(producers, "producer", lambda *_: shared)
-    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 1, DELIVERIES: 1})
+    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 1, DELIVERIES: 1})
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(opened.publish, DELIVERIES, [b"x"])
         assert shared.asked.wait(60)
@@ -697,7 +710,7 @@ def test_rule_12_a_partition_that_takes_nothing_does_not_keep_messages_from_the_
     """Too few of its replicas are in sync, say: each attempt takes as long as a producer tries a message."""
     brokers = Partitions(1)
     monkeypatch.setattr(producers, "producer", brokers.producer)
-    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
     values = [b"%d" % number for number in range(40)]
     assert publish_all(opened, values) == 1
     assert [value for _, value in brokers.taken] == values
@@ -716,7 +729,7 @@ def test_rule_12_a_partition_that_takes_nothing_does_not_keep_messages_from_the_
 def test_if_all_partitions_take_nothing_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     brokers = Partitions(0, 1, 2, 3)
     monkeypatch.setattr(producers, "producer", brokers.producer)
-    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
     for _ in range(8):
         with pytest.raises(QueueUnavailableError):
             opened.publish(ACTIONS, [b"x"])
@@ -729,7 +742,7 @@ def test_a_partition_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatc
     brokers = Partitions(1)
     monkeypatch.setattr(producers, "producer", brokers.producer)
     monkeypatch.setattr(queue, "AWAY_S", 0.0)
-    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
     publish_all(opened, [b"x"] * 4)
     brokers.away.clear()
     publish_all(opened, [b"x"] * 4)
@@ -741,7 +754,7 @@ def test_what_waits_for_one_partition_delays_no_call_that_may_choose(monkeypatch
     """A flush waits for all messages of its producer."""
     brokers = Partitions()
     monkeypatch.setattr(producers, "producer", brokers.producer)
-    opened = KafkaQueue(parse("kafka://one:9092", {}), cast(Any, Groups()), {ACTIONS: 4})
+    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
     for _ in range(3):
         opened.publish(ACTIONS, [b"x"])
         opened.publish(ACTIONS, [b"tick"], 1)
@@ -823,7 +836,7 @@ def letters_of(
         return next(following)
 
     monkeypatch.setattr(producers, "producer", opened)
-    return dead_letters.KafkaDeadLetters(parse("kafka://one:9092", {}), cast(Any, topic)), versions
+    return dead_letters.KafkaDeadLetters(parse("kafka://one:9092", Path(), {}), cast(Any, topic)), versions
 
 
 def test_dead_letters_are_buried_again_by_a_new_producer_after_one_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:

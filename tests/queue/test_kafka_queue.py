@@ -253,10 +253,11 @@ def test_a_stopped_process_loses_its_partitions_and_resumes_without_harm(kafka_q
 import sys
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.kafka import KafkaQueue, consumer, parse
 consumer.SESSION_TIMEOUT_MS, consumer.HEARTBEAT_MS = 6_000, 1_000
-address = replace(parse(sys.argv[1], {}), prefix=sys.argv[2])
+address = replace(parse(sys.argv[1], Path(), {}), prefix=sys.argv[2])
 queue = KafkaQueue.open(address, TOPICS)
 member = queue.consumer(DELIVERIES, "a")
 done = {}

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from uuid import uuid4
 
 import pytest
@@ -35,7 +36,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 @pytest.fixture
 def address(brokers: Brokers) -> KafkaAddress:
-    return replace(parse(f"kafka://{brokers.servers}", {}), prefix=f"test-{uuid4().hex[:12]}.")
+    return replace(parse(f"kafka://{brokers.servers}", Path(), {}), prefix=f"test-{uuid4().hex[:12]}.")
 
 
 @pytest.fixture

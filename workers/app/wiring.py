@@ -227,7 +227,7 @@ def kafka_address(config: Config) -> "KafkaAddress":
     except ImportError as error:
         raise MissingExtraError("the queue is Kafka", "kafka", error) from error
     try:
-        return parse(config.queue, os.environ)
+        return parse(config.queue, config.home, os.environ)
     except (ValueError, OSError) as error:
         raise ConfigError(f"{config.sources.blamed('queue.url')}: queue.url: {error}") from error
 

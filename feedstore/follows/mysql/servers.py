@@ -54,6 +54,8 @@ class MySQLServer:
         """Raises OSError where a file of it cannot be used."""
         if self.tls == "off":
             return None
+        for file in filter(None, (self.ca, self.cert, self.key)):
+            file.open("rb").close()  # the error of `ssl` would not name it
         context = ssl.create_default_context(cafile=None if self.ca is None else str(self.ca))
         # What the servers make for themselves at their first start lacks extensions that the strict mode asks for.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT

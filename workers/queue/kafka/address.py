@@ -21,7 +21,8 @@ MAX_POLL_INTERVAL_MS: Final = 300_000
 _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _POLL_INTERVAL = "max_poll_interval_ms"
-_KEYS = ("security", "mechanism", "user", "password_file", "ca", "cert", "key", "prefix", _POLL_INTERVAL)
+_FILES = ("ca", "cert", "key")
+_KEYS = ("security", "mechanism", "user", "password_file", *_FILES, "prefix", _POLL_INTERVAL)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -109,12 +110,12 @@ class KafkaAddress:
         return options
 
 
-def parse(url: str, environ: Mapping[str, str]) -> KafkaAddress:
-    """The settings in a `kafka://` url and in the environment.
+def parse(url: str, base: Path, environ: Mapping[str, str]) -> KafkaAddress:
+    """The settings in a `kafka://` url and in the environment. base: where relative paths of files start from.
 
     Raises:
         ValueError: something is missing, unknown, or a secret; the message says what was expected.
-        OSError: the password file cannot be read.
+        OSError: a file that the url names cannot be read.
     """
     parts = urlsplit(url)
     if parts.scheme != "kafka" or parts.path not in ("", "/") or parts.fragment:
@@ -124,7 +125,10 @@ def parse(url: str, environ: Mapping[str, str]) -> KafkaAddress:
     servers = tuple(_server(text) for text in parts.netloc.split(","))
     values = _values(parts.query)
     password_file = values.pop("password_file", None)
-    password = environ.get(PASSWORD) if password_file is None else Path(password_file).read_text("utf-8").strip()
+    password = environ.get(PASSWORD) if password_file is None else (base / password_file).read_text("utf-8").strip()
+    for name in values.keys() & set(_FILES):
+        (base / values[name]).open("rb").close()  # a client would say that it finds no broker
+        values[name] = str(base / values[name])
     interval_ms = _number(_POLL_INTERVAL, values.pop(_POLL_INTERVAL, str(MAX_POLL_INTERVAL_MS)))
     return KafkaAddress(
         servers,

@@ -3,20 +3,24 @@ what they had opened.
 """
 
 import socket
+import ssl
 from typing import Any, ClassVar, Final
 from weakref import WeakSet
 
+from kafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError
 from kafka.net.compat import KafkaNetClient
-from kafka.net.inet import KafkaNetSocket
+from kafka.net.inet import KafkaNetSocket, create_connection
 from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
-from kafka.net.transport import KafkaTCPTransport
+from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 LOOK_AGAIN_MS: Final = 100.0
 GREETS_MS: Final = 3_000
 """How long a broker may take to greet a new connection; after each time that it does not, twice as long, up to 30 s. It
 is less than a third of the time in which a new client must find a broker: if one hangs, others are asked.
 """
+TOLD: Final = 4
+"""How many reasons are told if no broker is found."""
 DIRECT: Final = "direct"
 
 
@@ -58,18 +62,34 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
     def __init__(self, net: NetworkSelector, **options: Any) -> None:
         super().__init__(net, socket_connection_setup_timeout_ms=GREETS_MS, **options)
         self._transports: WeakSet[KafkaTCPTransport] = WeakSet()
+        self._failures: dict[str, None] = {}  # of connections, without repetitions
 
     def bootstrap(self, timeout_ms: float | None = None, refresh: bool = True) -> None:
         """Finds the brokers, while a client is made. If none answers, it closes everything: no caller gets the client
         to close it, and its thread would run as long as this process does (seen in 3.0.12).
+
+        Raises:
+            KafkaTimeoutError: none answered in time. The library does not say why not (a wrong password, or a
+                certificate that is not trusted); this does.
         """
         try:
             super().bootstrap(timeout_ms, refresh)
+        except KafkaTimeoutError as error:
+            self._close_all()
+            raise KafkaTimeoutError("; ".join(self._failures) or str(error)) from error
         except BaseException:
-            self.close()
-            self._net.close()
-            self.close_sockets()
+            self._close_all()
             raise
+
+    def _close_all(self) -> None:
+        self.close()
+        self._net.close()
+        self.close_sockets()
+
+    async def _connect(self, node: Any, conn: Any, **options: Any) -> None:
+        await super()._connect(node, conn, **options)
+        if conn.close_future.failed() and len(self._failures) < TOLD:
+            self._failures[f"{node.host}:{node.port}: {conn.close_future.exception}"] = None
 
     def get_connection(self, node_id: object, timeout_ms: float | None = None, **options: Any) -> Any:
         """A client that looks for its first broker gives all of its time to one of those that it was given, by chance
@@ -85,10 +105,41 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             if transport._sock is not None:  # noqa: SLF001 - it has no way to be closed but through the loop
                 transport._sock.close()  # noqa: SLF001
 
-    async def _build_transport(self, node: object, timeout_at: float | None = None) -> KafkaTCPTransport:
-        transport = await super()._build_transport(node, timeout_at=timeout_at)
+    async def _build_transport(self, node: Any, timeout_at: float | None = None) -> KafkaTCPTransport:
+        if self.ssl_enabled:
+            transport = await self._secured(node, timeout_at)
+        else:
+            transport = await super()._build_transport(node, timeout_at=timeout_at)
         self._transports.add(transport)
         return transport
+
+    async def _secured(self, node: Any, timeout_at: float | None) -> KafkaTCPTransport:
+        """A connection with TLS. The library's own has no limit of time for the greeting of TLS, so that a client of a
+        broker that hangs waits for ever; and if the greeting fails, it leaves the socket to the garbage collector (both
+        seen in 3.0.12).
+        """
+        options = self.config["socket_options"]
+        sock = await create_connection(self._net, node.host, node.port, options, self.config["proxy_url"], timeout_at)
+        try:
+            secrets = {key: value for key, value in self.config.items() if key.startswith("ssl_")}
+            transport = KafkaSSLTransport(self._net, sock, host=node.host, **secrets)
+            sock = transport._sock  # noqa: SLF001 - the one of TLS, which has taken over from the other
+            await self._greeted(sock, timeout_at)
+        except BaseException as error:
+            sock.close()
+            if isinstance(error, ssl.SSLError | OSError | KafkaError):
+                raise KafkaConnectionError(f"TLS: {error}") from error
+            raise
+        return transport
+
+    async def _greeted(self, sock: ssl.SSLSocket, timeout_at: float | None) -> None:
+        while True:
+            try:
+                return sock.do_handshake()
+            except ssl.SSLWantReadError:
+                await self._net.wait_read(sock, timeout_at)
+            except ssl.SSLWantWriteError:
+                await self._net.wait_write(sock, timeout_at)
 
 
 class DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
