@@ -30,7 +30,7 @@ def topics() -> None:
 @topics.command("apply")
 @pass_session
 def topics_apply(session: Session) -> None:
-    """Create missing topics, add partitions and change settings, and say so. Removes nothing.
+    """Create missing topics, add partitions and change settings. Removes nothing.
 
     \b
     Examples:

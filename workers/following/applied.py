@@ -65,14 +65,17 @@ def furthest(progress: Progress) -> int:
 def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bool:
     """Whether a topic was made again after a cluster had applied messages of it. Then what the cluster had not applied
     is gone, and its notes claim messages that come only now. It shows if the cluster has applied more than there ever
-    was, or if a group has no position: groups keep theirs from their first read on. Raises UnavailableError,
-    QueueUnavailableError.
+    was; or if a group has no position and would begin before what it has applied: groups keep theirs from their first
+    read on. Raises UnavailableError, QueueUnavailableError.
     """
     applied = progress.applied()
     for topic, group in cluster_groups(cluster):
-        ends, committed = queue.ends(topic), queue.positions(topic, group)
+        ends, earliest, positions = queue.ends(topic), queue.earliest(topic), queue.positions(topic, group)
         for (number, partition), offset in applied.items():
-            if number == NUMBERS[topic] and (offset > ends.get(partition, 0) or partition not in committed):
+            if number != NUMBERS[topic]:
+                continue
+            begins_again = partition not in positions and earliest.get(partition, 0) < offset
+            if begins_again or offset > ends.get(partition, 0):
                 return True
     return False
 
