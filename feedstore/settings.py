@@ -29,6 +29,12 @@ def duration_ms(text: str) -> Ms:
     return ms
 
 
+def duration_text(ms: int) -> str:
+    """Writes milliseconds as `duration_ms` reads them, in the largest unit that is exact."""
+    unit = next(each for each in reversed(_UNITS_MS) if ms % _UNITS_MS[each] == 0)
+    return f"{ms // _UNITS_MS[unit]}{unit}"
+
+
 class Bytes(int):
     """Bytes that are written as a size: a number and one of KiB, MiB, GiB."""
 

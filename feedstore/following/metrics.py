@@ -47,7 +47,8 @@ STOPPED: Final = _SERVED.gauge(
 )
 LAG: Final = _WATCHED.gauge(
     "feed_group_lag",
-    "Messages that a consumer group has not committed; of `relay`, actions. Absent if the queue is away",
+    "Messages that a consumer group has not committed; of `relay`, actions. Absent if the queue is away; of `relay`,"
+    " if a shard of the follow store is",
     Label("group", of="`relay`, and the consumer groups: `expander`, `writer-CLUSTER`, `retries-CLUSTER`, ..."),
 )
 DEAD_LETTERS: Final = _WATCHED.gauge(

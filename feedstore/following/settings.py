@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from feedstore.settings import Ms
+from feedstore.settings import Ms, duration_text
 
 MAX_CHUNK = 1_000
 """The most cells of a delivery: one pin for this many followers, or this many pins for one."""
@@ -41,8 +41,9 @@ class Limits:
         least = self.action_age_ms + 2 * self.delivery_age_ms
         if self.purge_window_ms <= least:
             raise ValueError(
-                f"purge_window: expected more than action_age + 2 x delivery_age ({least} ms), got "
-                f"{self.purge_window_ms} ms: a marker could be purged while a put that it must mask is still in flight"
+                f"purge_window: expected more than action_age + 2 x delivery_age, {duration_text(least)}, got "
+                f"{duration_text(self.purge_window_ms)}: a marker could be purged while a put that it must mask is "
+                "still in flight"
             )
 
     @property

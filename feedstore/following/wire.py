@@ -193,9 +193,10 @@ class ReadsLine(msgspec.Struct, frozen=True):
 
 class Status(msgspec.Struct, frozen=True):
     """The status of the system, as this server sees it. clusters: in the order in which readers prefer them. groups:
-    how much each consumer group has left to do; null if the queue does not answer. dead_letters: how many messages
-    could not be processed; null if the queue does not answer. worker_stopped: if the worker of this process has stopped
-    by itself, or if a home in files has no worker, a sentence that says so; otherwise null.
+    how much each consumer group has left to do; null if the queue does not answer, and without the relay while a shard
+    of the follow store is away. dead_letters: how many messages could not be processed; null if the queue does not
+    answer. worker_stopped: if the worker of this process has stopped by itself, or if a home in files has no worker, a
+    sentence that says so; otherwise null.
     """
 
     clusters: list[ClusterLine]

@@ -216,7 +216,7 @@ class Connection(HttpToolsProtocol):
         if not self._owes:
             self._owes_until_s = math.inf
         elif self._beside_body_bytes > HEAD_BYTES_MAX:
-            self._refuse(_too_large(f"a request has at most {HEAD_BYTES_MAX} bytes without its body"))
+            self._refuse(_too_long())
         elif self._owes_until_s == math.inf:
             self._owes_until_s = self.loop.time() + self.clients.patience_s
 
@@ -282,6 +282,9 @@ class Connection(HttpToolsProtocol):
             return
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
             raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
+        # What came in one piece is all counted, also what follows the head.
+        if self._beside_body_bytes > HEAD_BYTES_MAX and self._head_bytes() > HEAD_BYTES_MAX:
+            raise _too_long()
         if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
             raise ProblemError(problems.MALFORMED_REQUEST, "the target of the request has no path: send at least /")
         if self._codings and self._codings != [b"chunked"]:
@@ -295,6 +298,10 @@ class Connection(HttpToolsProtocol):
         # Until all of the request is here, its answer is the last one of the connection.
         self._keeps = self.cycle.keep_alive and not self._spare
         self.cycle.keep_alive = False
+
+    def _head_bytes(self) -> int:
+        """How long the head is at least: what separates its parts is not counted."""
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
 
     def on_body(self, body: bytes) -> None:
         self._beside_body_bytes -= len(body)
@@ -549,6 +556,10 @@ def _no_request(error: httptools.HttpParserError, data: bytes) -> ProblemError:
 
 def _too_large(detail: str) -> ProblemError:
     return ProblemError(problems.HEAD_TOO_LARGE, detail)
+
+
+def _too_long() -> ProblemError:
+    return _too_large(f"a request has at most {HEAD_BYTES_MAX} bytes without its body")
 
 
 def _crowded() -> ProblemError:

@@ -15,7 +15,7 @@ STATE_S: Final = 3.0
 
 
 class QueuesUnavailableError(NotNowError):
-    """Not now: the queue, the dead letters or the follow store do not answer."""
+    """Not now: the queue or the dead letters do not answer."""
 
 
 class GroupState(msgspec.Struct, frozen=True):
@@ -29,7 +29,9 @@ class GroupState(msgspec.Struct, frozen=True):
 
 
 class QueuesState(msgspec.Struct, frozen=True):
-    """groups: in the order in which an action passes them."""
+    """groups: in the order in which an action passes them. The relay is missing while a shard of the follow store is
+    away.
+    """
 
     groups: list[GroupState]
     dead_letters: int

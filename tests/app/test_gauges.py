@@ -130,8 +130,11 @@ def test_what_is_away_is_unknown_and_the_rest_is_told(bench: Bench, monkeypatch:
     def shard_away(*_: object) -> None:
         raise FollowStoreUnavailableError("away")
 
-    monkeypatch.setattr(bench.ports.queue, "positions", away)
     monkeypatch.setattr(bench.ports.follows, "backlog", shard_away)
+    bench.look()
+    assert value(bench.meter, LAG, "expander") == 0
+    assert value(bench.meter, LAG, "relay") is None
+    monkeypatch.setattr(bench.ports.queue, "positions", away)
     bench.look()
     assert value(bench.meter, LAG, "expander") is None
     assert value(bench.meter, LAG, "relay") is None

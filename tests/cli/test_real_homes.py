@@ -1,14 +1,18 @@
 """Homes on real servers, as far as that needs none: where they are made from, and what is refused without them."""
 
+import shutil
 import sqlite3
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from deploy.local import Stack
 from feedstore.app import config as configuration
 from tests.cli.command import Cli
-from workers.cli import stacks
+from workers.app import rebuild as rebuilding
+from workers.cli import schema, stacks
+from workers.queue.port import GroupBusyError
 
 
 @pytest.fixture
@@ -80,6 +84,29 @@ def test_files_of_a_home_have_no_tables_in_hbase_and_no_topics_to_look_after(cli
     assert "no cluster of this home is HBase" in cli("schema", "check", code=2).stderr
     for verb in ("apply", "check"):
         assert "the queue of this home is embedded" in cli("topics", verb, code=2).stderr
+
+
+def test_a_check_of_tables_finds_a_follow_store_that_does_not_answer(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of HBase are well."""
+    monkeypatch.setattr(schema, "_in_hbase", lambda _: [])
+    cli.set("shards", '["mysql://feed@127.0.0.1:1/follows"]')
+    assert "mysql://feed@127.0.0.1:1/follows" in cli("schema", "check", code=3).stderr
+
+
+def test_a_purge_window_that_is_too_short_is_named_with_durations(cli: Cli) -> None:
+    cli.set("purge_window", '"36h"')
+    said = cli("status", code=2).stderr
+    assert "purge_window: expected more than action_age + 2 x delivery_age, 4d, got 36h: a marker could be" in said
+
+
+def test_a_cluster_whose_writer_runs_elsewhere_is_not_made_anew(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(*_: object) -> NoReturn:
+        raise GroupBusyError("feed.deliveries has a live consumer of writer-b; close it first")
+
+    shutil.rmtree(filled.home / "data" / "b")
+    monkeypatch.setattr(rebuilding, "refuse_live", busy)
+    said = filled("rebuild", "--all", "--cluster", "b", code=3).stderr
+    assert "close it first: stop the writers of cluster b first, and run this again" in said
 
 
 def test_a_home_of_an_earlier_version_is_brought_up_to_date(filled: Cli) -> None:

@@ -3,6 +3,7 @@
 import errno
 import shutil
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from rocksdict import AccessType, Rdict
@@ -11,12 +12,14 @@ from feedstore.app import config as configuration
 from feedstore.following import FEEDS, feed_table
 from feedstore.following.witnesses import ROWS
 from feedstore.widecolumn import DeleteColumns, UnavailableError
-from feedstore.widecolumn.progress import progress_table
+from feedstore.widecolumn.progress import Progress, progress_table
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.cli.command import Cli
 from workers.app.rebuild import needs_new
+from workers.following.applied import NUMBERS
 from workers.following.topics import DELIVERIES
+from workers.following.verify import Verifier
 from workers.queue.port import lag_of
 
 HEALS = "rebuild --all --cluster b"
@@ -227,3 +230,51 @@ def test_a_home_of_an_earlier_version_goes_on(filled: Cli) -> None:
     assert "no difference" in filled("verify").stderr
     with filled.ports() as ports:
         assert lag_of(ports.queue, DELIVERIES, "writer-b") == 0
+
+
+ONLY_A = ["--cluster", "a"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["verify"],
+        ["verify", "--users", "1,404"],
+        ["repair", "--dry-run"],
+        ["repair"],
+        ["rebuild", "1"],
+        ["rebuild", "--all"],
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("gone", ["away", "lost deliveries"])
+def test_while_a_cluster_is_gone_the_other_one_is_checked_and_mended_alone(
+    filled: Cli, tmp_path: Path, words: list[object], gone: str
+) -> None:
+    """The other one serves all pages meanwhile."""
+    if gone == "away":
+        data(filled).rename(tmp_path / "away")
+    else:
+        with filled.ports(access="write") as ports:
+            Progress(ports.replicas["b"].progress).note_applied({(NUMBERS[DELIVERIES], 0): 10**6})
+
+    filled(*words, *ONLY_A)
+
+    assert "cluster b" in str(filled.json("status", code=1)["problems"])
+
+
+def test_a_command_that_needs_both_clusters_says_how_to_ask_one(filled: Cli, tmp_path: Path) -> None:
+    data(filled).rename(tmp_path / "away")
+
+    for command in ("verify", "repair"):
+        said = filled(command, code=3).stderr
+        assert f"to leave out what does not answer: {filled.hint(command)} --cluster NAME" in said
+
+
+def test_a_verify_of_one_cluster_says_how_it_continues(filled: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Verifier, "look", interrupted)
+    said = filled("verify", "--users", "1", *ONLY_A, code=130).stderr
+    assert f"continue with: {filled.hint('verify --cluster a --users 1')}" in said

@@ -128,6 +128,7 @@ def test_a_cluster_has_lost_deliveries_if_what_was_parked_for_it_is_in_a_topic_t
     bench = Bench()
     bench.done({0: 4})
     bench.queue.publish(RETRIES, [b"1", b"2"], 1)
+    bench.queue.consumer(RETRIES, "retries-b").close()
     bench.progress.note_applied({(2, 1): 2})
     assert bench.state() is None
     bench.progress.note_applied({(2, 1): 3})
@@ -136,6 +137,52 @@ def test_a_cluster_has_lost_deliveries_if_what_was_parked_for_it_is_in_a_topic_t
     assert said == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
     with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
         bench.applied().begin()
+
+
+def with_topics_made_again(bench: Bench, messages: int) -> None:
+    """The topics are removed and made again under the clients that are open, and the positions of all groups are gone
+    with them. messages: how many each partition has got since.
+    """
+    vars(bench.queue).update(vars(MemoryQueue(dict.fromkeys(TOPICS, 2), lambda: bench.now_ms)))
+    for partition in range(2):
+        bench.queue.publish(DELIVERIES, [b"new"] * messages, partition)
+
+
+@pytest.mark.parametrize("has_read", [False, True], ids=["before its group has read", "once its group has read"])
+def test_a_cluster_has_lost_deliveries_if_their_topic_was_made_again(*, has_read: bool) -> None:
+    """Its group would begin with the new messages, and the next tick would claim those that are gone."""
+    bench = Bench()
+    bench.done({0: 4})
+    with_topics_made_again(bench, 2)
+    if has_read:
+        bench.commit({0: 2})
+
+    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
+
+
+def test_a_cluster_has_lost_deliveries_if_its_group_has_no_position_any_more() -> None:
+    """By now the new topic has more messages than the cluster had applied of the earlier one."""
+    bench = Bench()
+    bench.done({0: 4})
+    with_topics_made_again(bench, 9)
+
+    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
+
+
+def test_a_writer_notices_that_the_topic_of_deliveries_was_made_again_before_it_notes_anything() -> None:
+    """So no tick of the new topic is passed on: a stage notes the messages first."""
+    bench = Bench()
+    applied = bench.done({0: 4})
+    with_topics_made_again(bench, 2)
+    bench.commit({})
+
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        applied.note({0: (0, 2)})
+    assert bench.progress.applied() == {(1, 0): 4}
 
 
 def test_a_position_is_noted_only_if_everything_before_it_is() -> None:

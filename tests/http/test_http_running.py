@@ -8,14 +8,16 @@ from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.http.problems import OVERLOADED, ProblemError
 from feedstore.http.queues import QueuesUnavailableError
 from feedstore.http.running import InThreads
 from tests.cli.command import DEADLINE_S, Cli
-from workers.app.queue_status import LazyQueues
+from workers.app.queue_status import LazyQueues, OpenQueues
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
 from workers.queue.port import QueueUnavailableError
@@ -172,3 +174,19 @@ def test_a_queue_that_is_away_is_looked_for_again(tmp_path: Path):
             assert (letter.id, letter.reason, letter.bytes) == (1, "malformed", 6)
         with pytest.raises(QueuesUnavailableError):
             queues.state()
+
+
+def test_a_shard_that_is_away_hides_nothing_of_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    cli = Cli(tmp_path / "home")
+    cli("init")
+
+    def away() -> NoReturn:
+        raise FollowStoreUnavailableError("away")
+
+    with cli.ports() as ports:
+        ports.queue.publish(ACTIONS, [b"x"])
+        ports.dead.bury(ACTIONS, "expander", "malformed", "why", 1_000, b"secret")
+        monkeypatch.setattr(ports.follows, "backlog", away)
+        state = OpenQueues(ports).state()
+    assert [(each.group, each.lag) for each in state.groups][:2] == [("expander", 1), ("writer-a", 0)]
+    assert state.dead_letters == 1

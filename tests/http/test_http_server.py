@@ -258,11 +258,18 @@ def test_a_connection_that_was_kept_goes_on(hasty: InProcess):
             time.sleep(1.5 * PATIENCE_S)  # what is tested is that this time passes and nothing happens
 
 
-def test_a_head_is_bounded(inside: InProcess):
-    for head in (b"GET /" + b"x" * (HEAD_BYTES_MAX + 1), HEAD + b"X: " + b"x" * (HEAD_BYTES_MAX + 1)):
-        with closing(inside.connect()) as connection:
-            connection.sendall(head)
-            assert kind(read_to_end(connection)) == "head-too-large"
+@pytest.mark.parametrize("rest", [b"", b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"], ids=["a part", "all in one piece"])
+def test_a_line_is_bounded(inside: InProcess, rest: bytes):
+    with closing(inside.connect()) as connection:
+        connection.sendall(b"GET /" + b"x" * (HEAD_BYTES_MAX + 1) + rest)
+        assert kind(read_to_end(connection)) == "head-too-large"
+
+
+@pytest.mark.parametrize("rest", [b"", b"\r\n\r\n"], ids=["a part", "all in one piece"])
+def test_a_head_is_bounded(inside: InProcess, rest: bytes):
+    with closing(inside.connect()) as connection:
+        connection.sendall(HEAD + b"X: " + b"x" * (HEAD_BYTES_MAX + 1) + rest)
+        assert kind(read_to_end(connection)) == "head-too-large"
 
 
 @pytest.mark.parametrize(

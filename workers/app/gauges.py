@@ -62,8 +62,9 @@ class QueueGauges:
     def _lags(self) -> Sequence[Values]:
         ports = self._ports
         lags = {group: lags_of(ports.queue, topic, group) for topic, group in groups(ports)}
-        of_groups: dict[tuple[str, ...], float] = {(RELAY,): ports.follows.backlog().actions}
-        of_groups |= {(group,): sum(each.values()) for group, each in lags.items()}
+        of_groups: dict[tuple[str, ...], float] = {(group,): sum(each.values()) for group, each in lags.items()}
+        with suppress(NotNowError):  # a shard is away: the queue is known all the same
+            of_groups[(RELAY,)] = ports.follows.backlog().actions
         return [of_groups, {(group, str(number)): lag for group, each in lags.items() for number, lag in each.items()}]
 
     def _outboxes(self) -> Sequence[Values]:

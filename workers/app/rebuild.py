@@ -51,9 +51,9 @@ def ask_all(follows: FollowStore, cluster: str | None, on_progress: OnProgress) 
     return asked_ms
 
 
-def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
-    """Whether a cluster is gone, is damaged, or has lost deliveries, so that refills alone do not mend it. If it is in
-    files, all its feeds are read.
+def needs_new(ports: Ports, config: Config, cluster: str, read_s: float = math.inf) -> bool:
+    """Whether a cluster is gone, is damaged, or has lost deliveries, so that refills alone do not mend it. read_s: how
+    long its feeds are read if it is in files; by default all are.
 
     Raises UnavailableError, QueueUnavailableError, ConfigError.
     """
@@ -61,9 +61,7 @@ def needs_new(ports: Ports, config: Config, cluster: str) -> bool:
         return True
     in_files = config.cluster(cluster).in_files
     with closing(feedstore_wiring.open_cluster(config, cluster, "read")) as opened:
-        found = fault(
-            replica(cluster, opened), ports.queue, feedstore_wiring.monotonic_s, math.inf if in_files else 0.0
-        )
+        found = fault(replica(cluster, opened), ports.queue, feedstore_wiring.monotonic_s, read_s if in_files else 0.0)
     return found is not None and not found.is_mended_by_writers
 
 

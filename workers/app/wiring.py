@@ -5,7 +5,7 @@ adapters.
 import os
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, assert_never
@@ -80,16 +80,18 @@ def open_ports(
     access: Access,
     clock: Callable[[], int] | None = None,
     *,
+    clusters: Collection[str] | None = None,
     feeds: bool = True,
     alone: bool = False,
     may_be_away: bool = False,
     tracer: Tracer = UNTRACED,
 ) -> Ports:
     """Opens the adapters of a home. access: `write` for the one worker that writes the clusters, `read` for everything
-    else. clock: None: the home's (`clock_of`). feeds: whether feeds are read or written, or only the notes about each
-    cluster. alone: whether every loop of the home runs in this process, so that the queue need not look for what others
-    publish. may_be_away: whether the servers of the follow store and of the queue are opened when they are used, as
-    clusters always are; files must be there in any case. tracer: the caller closes it, after the ports.
+    else. clock: None: the home's (`clock_of`). clusters: only these, as if there were no others; None: all. feeds:
+    whether feeds are read or written, or only the notes about each cluster. alone: whether every loop of the home runs
+    in this process, so that the queue need not look for what others publish. may_be_away: whether the servers of the
+    follow store and of the queue are opened when they are used, as clusters always are; files must be there in any
+    case. tracer: the caller closes it, after the ports.
 
     Raises:
         ConfigError, FollowStoreUnavailableError, QueueUnavailableError. No error of a cluster: these are opened when
@@ -115,11 +117,11 @@ def open_ports(
         if tracer is not UNTRACED:
             dead = TracedDeadLetters(dead, tracer)
         replicas = {}
-        for cluster in config.clusters:
-            lazily = feedstore_wiring.open_cluster(config, cluster.name, access, feeds=feeds, meter=meter)
+        for name in [each.name for each in config.clusters] if clusters is None else clusters:
+            lazily = feedstore_wiring.open_cluster(config, name, access, feeds=feeds, meter=meter)
             stack.callback(lazily.close)
-            replicas[cluster.name] = replica(cluster.name, lazily)
-        entering = {cluster.name: _catalog_groups(config, cluster.name) for cluster in config.clusters}
+            replicas[name] = replica(name, lazily)
+        entering = {name: _catalog_groups(config, name) for name in replicas}
         return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter, tracer)
 
 

@@ -11,16 +11,17 @@ from workers.app import rebuild as rebuilding
 from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, pass_session
-from workers.cli.verify import Total, found, show, spelled
-from workers.cli.work import Stop, recorded_landed, refuse_shards_apart, run_until, run_worker, stopping
+from workers.cli.verify import Total, cluster_option, found, saying_how_to_ask_one, show, spelled
+from workers.cli.work import Stop, able, recorded_landed, refuse_shards_apart, run_until, run_worker, stopping
 from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange
+from workers.queue.port import GroupBusyError
 
 
 @click.command(short_help="Rebuild one feed or all feeds from the follow store.")
 @click.argument("user", type=ID, required=False)
 @click.option("--all", "everybody", is_flag=True, help="Rebuild the feeds of all users.")
-@click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
+@cluster_option
 @pass_session
 def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str | None) -> None:
     """Rebuild the feed of USER, or all feeds, from the follow store.
@@ -40,6 +41,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     names = session.clusters(cluster)
     try:
         with (
+            saying_how_to_ask_one(session, cluster, "rebuild --all" if everybody else f"rebuild {user}"),
             stopping() as stop,
             session.lock(),
             session.writers() as writers,
@@ -64,10 +66,9 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                     for name in set(names) - set(lost):
                         _ask(ports, user, name, stop)
                 # Not for the others: one that is gone, too, would be waited for for ever.
-                run_worker(session, ports, writers, stop, partial(recorded_landed, ports, names), endpoint)
-        _refuse_left(
-            session, EVERYBODY if user is None else [UserRange(user, user)], [] if cluster is None else [cluster]
-        )
+                working = able(session, ports, names, writers)
+                run_worker(session, ports, working, stop, partial(recorded_landed, ports, names), endpoint)
+        _refuse_left(session, EVERYBODY if user is None else [UserRange(user, user)], cluster)
         note("rebuilt")
     except HomeBusyError as error:
         heartbeat()
@@ -83,14 +84,14 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
         note(f"requested; the worker (pid {error.pid or 'unknown'}) does it: feedctl verify says if anything is left")
 
 
-def _refuse_left(session: Session, spans: Sequence[UserRange], clusters: Sequence[str]) -> None:
+def _refuse_left(session: Session, spans: Sequence[UserRange], cluster: str | None) -> None:
     """Reports differences that are left, and what mends them. Raises RefusedError if there are any."""
     total = Total()
-    with session.ports("read") as ports:
-        for finding in found(ports, session.config.limits, spans, total, ProgressLine("verify"), clusters):
+    with session.ports("read", session.clusters(cluster)) as ports:
+        for finding in found(ports, session.config.limits, spans, total, ProgressLine("verify")):
             show(finding, as_json=False)
     if total.differences:
-        words = ["feedctl repair", *(f"--cluster {name}" for name in clusters)]
+        words = ["feedctl repair", *([] if cluster is None else [f"--cluster {cluster}"])]
         words += [f"--users {spelled(spans)}"] if spans is not EVERYBODY else []
         raise CommandRefusedError(
             f"{plural(total.differences, 'difference')} left that a refill does not mend: {' '.join(words)}"
@@ -122,13 +123,18 @@ def _stopped(cluster: str | None) -> str:
 
 def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
     note(f"cluster {cluster} is gone or lost deliveries: creating it again")
-    rebuilding.make_anew(
-        ports,
-        session.config,
-        cluster,
-        lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop, _stopped(cluster)),
-        _asking(stop, cluster),
-    )
+    try:
+        rebuilding.make_anew(
+            ports,
+            session.config,
+            cluster,
+            lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop, _stopped(cluster)),
+            _asking(stop, cluster),
+        )
+    except GroupBusyError as error:
+        raise TryLaterError(
+            f"{error}: stop the writers of cluster {cluster} first, and run this again; the others may keep running"
+        ) from error
 
 
 COMMANDS = (rebuild,)

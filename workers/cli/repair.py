@@ -23,14 +23,16 @@ from workers.cli.output import ProgressLine, emit_json, heartbeat, note, plural,
 from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 from workers.cli.verify import (
     Total,
+    cluster_option,
     found,
+    saying_how_to_ask_one,
     settle,
     show,
     users_option,
     verifier,
     wait_option,
 )
-from workers.cli.work import recorded_landed, refuse_shards_apart, run_worker, stopping
+from workers.cli.work import able, recorded_landed, refuse_shards_apart, run_worker, stopping
 from workers.following import repair as repairing
 from workers.following.faults import fault
 from workers.following.ports import Ports
@@ -75,7 +77,7 @@ Land = Callable[[], None]
 
 
 @click.command(short_help="Repair what verify finds.")
-@click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
+@cluster_option
 @users_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
 @click.option("--rate", type=_Rate(), metavar="N", help="How many entries to repair a second at most.")
@@ -114,18 +116,19 @@ def repair(
     """
     clusters = session.clusters(cluster)
     spans = EVERYBODY if users is None else users
-    if dry_run:
-        _dry_run(session, clusters, spans, wait_s, as_json=as_json)
-        return
-    with _landing(session, wait_s) as (ports, land), _audit_log(audit or session.home / _AUDIT) as write:
+    with saying_how_to_ask_one(session, cluster, "repair"):
+        if dry_run:
+            _dry_run(session, clusters, spans, wait_s, as_json=as_json)
+            return
+        with _landing(session, clusters, wait_s) as (ports, land), _audit_log(audit or session.home / _AUDIT) as write:
 
-        def told(some: Sequence[tuple[Finding, str]]) -> None:
-            write(some)
-            for finding, what in some:
-                _tell(finding, what, as_json=as_json)
+            def told(some: Sequence[tuple[Finding, str]]) -> None:
+                write(some)
+                for finding, what in some:
+                    _tell(finding, what, as_json=as_json)
 
-        repairer = Repairer(ports.follows, ports.queue, told)
-        left, mended = _rounds(session, ports, repairer, clusters, spans, land, rate)
+            repairer = Repairer(ports.follows, ports.queue, told)
+            left, mended = _rounds(session, ports, repairer, spans, land, rate)
     note(f"{plural(mended, 'entry', 'entries')} repaired, {plural(len(left), 'difference')} left")
     if left:
         for finding in left:
@@ -138,10 +141,10 @@ def _dry_run(
 ) -> None:
     progress, total = ProgressLine("repair"), Total()
     heartbeat()
-    with session.ports("read") as ports:
+    with session.ports("read", clusters) as ports:
         waits = settle(session, ports, progress, wait_s)
         now_ms = ports.follows.now()
-        for finding in found(ports, session.config.limits, spans, total, progress, clusters):
+        for finding in found(ports, session.config.limits, spans, total, progress):
             _tell(finding, repairing.plan(finding, now_ms) or repairing.left(finding), as_json=as_json)
     if waits is not None:
         if not total.differences:
@@ -156,7 +159,6 @@ def _rounds(
     session: Session,
     ports: Ports,
     repairer: Repairer,
-    clusters: Sequence[str],
     spans: Sequence[UserRange],
     land: Land,
     rate: float | None,
@@ -176,9 +178,9 @@ def _rounds(
         too_many = False
         seen: Iterator[Finding]
         if again is None:
-            seen = found(ports, limits, spans, Total(), progress, clusters)
+            seen = found(ports, limits, spans, Total(), progress)
         else:
-            seen = iter(verifier(ports, limits, clusters).again(again))
+            seen = iter(verifier(ports, limits).again(again))
         while some := list(islice(seen, _AT_ONCE)):
             done = repairer.mend(some)
             mended += len(done)
@@ -196,7 +198,7 @@ def _rounds(
             break
         again = None if too_many else found_now
     land()
-    return [*found(ports, limits, spans, Total(), progress, clusters)], count
+    return [*found(ports, limits, spans, Total(), progress)], count
 
 
 class _Pace:
@@ -213,9 +215,9 @@ class _Pace:
 
 
 @contextmanager
-def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
-    """Opens a home; gives its ports, and a function that waits until all that was published has landed. If no worker
-    runs, the function runs one.
+def _landing(session: Session, clusters: Sequence[str], wait_s: float) -> Iterator[tuple[Ports, Land]]:
+    """Opens a home with some of its clusters; gives its ports, and a function that waits until all that was published
+    has landed in these. If no worker runs, the function runs one.
     """
     with ExitStack() as stack:
         writers: Sequence[WriterProcess] | None = None
@@ -226,12 +228,12 @@ def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
                 writers = stack.enter_context(session.writers())
                 endpoint = stack.enter_context(metering.serving(session.config, None, "work"))
         heartbeat()
-        ports = stack.enter_context(session.ports("read"))
+        ports = stack.enter_context(session.ports("read", clusters))
         progress = ProgressLine("repair")
         _refuse_damaged(ports)
         if writers is not None:
             refuse_shards_apart(ports)
-            yield ports, partial(_work, session, writers, endpoint)
+            yield ports, partial(_work, session, clusters, writers, endpoint)
             return
 
         def wait() -> None:
@@ -250,9 +252,12 @@ def _refuse_damaged(ports: Ports) -> None:
             raise CommandRefusedError(wrong.message)
 
 
-def _work(session: Session, writers: Sequence[WriterProcess], endpoint: MetricsEndpoint | None) -> None:
+def _work(
+    session: Session, clusters: Sequence[str], writers: Sequence[WriterProcess], endpoint: MetricsEndpoint | None
+) -> None:
     with stopping() as stop, session.ports("read", feeds=False) as ports:
-        run_worker(session, ports, writers, stop, partial(recorded_landed, ports, ports.replicas), endpoint)
+        working = able(session, ports, clusters, writers)
+        run_worker(session, ports, working, stop, partial(recorded_landed, ports, clusters), endpoint)
 
 
 @contextmanager

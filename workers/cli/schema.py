@@ -72,10 +72,14 @@ def schema_apply(session: Session, *, empty: bool) -> None:
             note(f"{name}: nothing was missing")
 
 
-@schema.command("check", short_help="Name every difference of the tables in HBase from their definition.")
+@schema.command("check", short_help="Check the tables in HBase and the follow store on servers.")
 @pass_session
 def schema_check(session: Session) -> None:
     """Name every difference between the tables in HBase and their definition. The exit status is 1 if there is any.
+
+    If the follow store is on servers, the command also looks whether each database answers, has the tables of this
+    version, and has no setting that could lose actions. If not, the exit status is that of any command that opens the
+    follow store.
 
     \b
     Examples:
@@ -85,6 +89,9 @@ def schema_check(session: Session) -> None:
     found = [(name, each) for name, where in _in_hbase(session) for each in where.differences(tables)]
     for name, each in found:
         say(f"{name}: {each}")
+    if session.config.shards_scheme == "mysql":
+        with session.follows():
+            pass  # it opens only if all of that is so
     refuse_differences(len(found))
 
 
@@ -126,9 +133,9 @@ def _hbase_clusters(session: Session) -> list[ClusterConfig]:
     return [each for each in session.config.clusters if each.scheme == "hbase"]
 
 
-def refuse_differences(differences: int) -> None:
+def refuse_differences(differences: int, mends: str = "") -> None:
     if differences:
-        raise CommandRefusedError(plural(differences, "difference"))
+        raise CommandRefusedError(plural(differences, "difference") + mends)
     note("no difference")
 
 

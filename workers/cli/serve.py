@@ -188,7 +188,7 @@ class _WorkerWatch:
 
 def _serve(config: Config, listener: socket.socket, stop: Event, tracer: Tracer) -> None:
     watch = _WorkerWatch(config.home if wiring.is_embedded(config) else None, time.monotonic)
-    queues = LazyQueues(lambda: wiring.open_ports(config, "read", feeds=False), watch)
+    queues = LazyQueues(lambda: wiring.open_ports(config, "read", feeds=False, may_be_away=True), watch)
     meter = Counting(time.monotonic)
     with (
         closing(queues),

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -112,13 +112,20 @@ class Session:
 
         return contextlib.closing(open_follows(self.config, clock_of(self.config)))
 
-    def ports(self, access: Access, *, feeds: bool = True, tracer: Tracer = UNTRACED) -> "contextlib.closing[Ports]":
-        """The ports of the home, closed at the end. access: `write` only inside `lock`. feeds: whether feeds are read
-        or written. tracer: gets the traces.
+    def ports(
+        self,
+        access: Access,
+        clusters: Collection[str] | None = None,
+        *,
+        feeds: bool = True,
+        tracer: Tracer = UNTRACED,
+    ) -> "contextlib.closing[Ports]":
+        """The ports of the home, closed at the end. access: `write` only inside `lock`. clusters: only these; None:
+        all. feeds: whether feeds are read or written. tracer: gets the traces.
         """
         from workers.app import wiring  # noqa: PLC0415 - commands that only record do not wait for it
 
-        return contextlib.closing(wiring.open_ports(self.config, access, feeds=feeds, tracer=tracer))
+        return contextlib.closing(wiring.open_ports(self.config, access, clusters=clusters, feeds=feeds, tracer=tracer))
 
     @contextlib.contextmanager
     def working_ports(self, access: Access, program: Program, *, feeds: bool = True) -> "Iterator[Ports]":

@@ -1,12 +1,19 @@
 """topics: the topics of the queue, if it is Kafka."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from feedstore.errors import ConfigError
 from workers.app import wiring
-from workers.cli.output import say
+from workers.cli.output import note, say
 from workers.cli.schema import refuse_differences
 from workers.cli.session import Session, pass_session
+
+if TYPE_CHECKING:
+    from workers.queue.kafka import KafkaAddress
+    from workers.queue.kafka.topics import TopicDefinition, TopicDifference
 
 
 @click.group()
@@ -29,7 +36,15 @@ def topics_apply(session: Session) -> None:
     Examples:
       feedctl topics apply
     """
-    _show(session, apply=True)
+    address, definitions = _of(session)
+    from workers.queue.kafka import topics as of_kafka  # noqa: PLC0415 - its library is an extra
+
+    before = of_kafka.differences(address, definitions)
+    left = of_kafka.apply(address, definitions)
+    for each in before:
+        if each.fixable:
+            note(f"corrected this difference: {each}")
+    _refuse(left)
 
 
 @topics.command("check")
@@ -41,20 +56,26 @@ def topics_check(session: Session) -> None:
     Examples:
       feedctl topics check
     """
-    _show(session, apply=False)
-
-
-def _show(session: Session, *, apply: bool) -> None:
-    """Shows the differences of the topics from their definitions. apply: whether to mend them. Raises ConfigError."""
-    if session.config.queue_scheme != "kafka":
-        raise ConfigError("the queue of this home is embedded: it has no topics to manage")
-    address, definitions = wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
+    address, definitions = _of(session)
     from workers.queue.kafka import topics as of_kafka  # noqa: PLC0415 - its library is an extra
 
-    differences = (of_kafka.apply if apply else of_kafka.differences)(address, definitions)
+    _refuse(of_kafka.differences(address, definitions))
+
+
+def _of(session: Session) -> "tuple[KafkaAddress, list[TopicDefinition]]":
+    """Where the topics of the home are, and what they must be. Raises ConfigError."""
+    if session.config.queue_scheme != "kafka":
+        raise ConfigError("the queue of this home is embedded: it has no topics to manage")
+    return wiring.kafka_address(session.config), wiring.topic_definitions(session.config)
+
+
+def _refuse(differences: "Sequence[TopicDifference]") -> None:
+    """Shows differences. Raises CommandRefusedError if there are any; the message says what corrects them."""
     for each in differences:
         say(str(each))
-    refuse_differences(len(differences))
+    fixable = sum(each.fixable for each in differences)
+    mends = f"feedctl topics apply corrects {'all' if fixable == len(differences) else fixable} of them"
+    refuse_differences(len(differences), f": {mends}" if fixable else "")
 
 
 COMMANDS = (topics,)

@@ -1,5 +1,6 @@
 """verify: finds out whether the feeds are right."""
 
+import contextlib
 import math
 import random
 import sys
@@ -11,8 +12,10 @@ from itertools import chain
 import click
 
 from feedstore.app.wiring import monotonic_s
+from feedstore.errors import MisconfiguredError
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.store import FollowStore
+from feedstore.widecolumn import UnavailableError
 from workers.app import memory_tuning, wiring
 from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
 from workers.cli.session import DURATION, ID, REFUSED, Session, TryLaterError, json_option, pass_session
@@ -58,6 +61,7 @@ def spelled(spans: Sequence[UserRange]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in spans)
 
 
+cluster_option = click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
 users_option = click.option("--users", type=Users(), help="Only these ids, or ranges of ids: 5,10-20.")
 
 
@@ -87,7 +91,21 @@ wait_option = click.option(
 )
 
 
+@contextlib.contextmanager
+def saying_how_to_ask_one(session: Session, cluster: str | None, command: str) -> Iterator[None]:
+    """If a cluster does not answer, the error says how to leave it out. cluster: the one that was asked for alone, if
+    any.
+    """
+    try:
+        yield
+    except UnavailableError as error:
+        if cluster is not None or len(session.config.clusters) == 1 or isinstance(error, MisconfiguredError):
+            raise
+        raise TryLaterError(f"{error}; to leave out what does not answer: feedctl {command} --cluster NAME") from error
+
+
 @click.command(short_help="Compare every feed with what the follow store says.")
+@cluster_option
 @users_option
 @click.option("--sample", type=click.IntRange(1, 100_000), metavar="N", help="Check N users, chosen at random.")
 @click.option("--seed", type=int, help="Seed of the sample: the same seed chooses the same users.  [default: random]")
@@ -97,6 +115,7 @@ wait_option = click.option(
 @pass_session
 def verify(
     session: Session,
+    cluster: str | None,
     users: Sequence[UserRange] | None,
     sample: int | None,
     seed: int | None,
@@ -118,6 +137,7 @@ def verify(
       feedctl verify
       feedctl verify --users 12,100-199
       feedctl verify --sample 1000 --seed 7
+      feedctl verify --cluster a
       feedctl verify --json > differences.jsonl
     """
     if users is not None and sample is not None:
@@ -126,7 +146,11 @@ def verify(
         raise click.UsageError("--seed chooses a sample: give --sample with it")
     memory_tuning.relax()
     progress = ProgressLine("verify")
-    with session.ports("read") as ports:
+    chosen_cluster = [] if cluster is None else [f"--cluster {cluster}"]
+    with (
+        saying_how_to_ask_one(session, cluster, "verify"),
+        session.ports("read", session.clusters(cluster)) as ports,
+    ):
         _refuse_faults(ports, running=session.worker() is not None, as_json=as_json)
         left = settle(session, ports, progress, wait_s)
         words: list[str] = []
@@ -145,7 +169,7 @@ def verify(
         except KeyboardInterrupt:
             progress.clear()
             mark = [f"--resume {total.up_to}"] if total.up_to else []
-            note(" ".join(["continue with: feedctl verify", *words, *mark]))
+            note(" ".join(["continue with: feedctl verify", *chosen_cluster, *words, *mark]))
             raise
     _report(total, left, as_json=as_json)
 
@@ -209,10 +233,9 @@ def found(
     spans: Sequence[UserRange],
     total: Total,
     progress: ProgressLine,
-    clusters: Sequence[str] = (),
 ) -> Iterator[Finding]:
-    """Yields the faults in the feeds of some users, as they are found. clusters: only these; otherwise all."""
-    for seen in verifier(ports, limits, clusters).look(spans, total.up_to):
+    """Yields the faults in the feeds of some users, as they are found."""
+    for seen in verifier(ports, limits).look(spans, total.up_to):
         progress.clear()
         yield from seen.findings
         # Only now: findings that were not told yet must be found again if this ends.
@@ -229,8 +252,8 @@ def found(
     progress.clear()
 
 
-def verifier(ports: Ports, limits: Limits, clusters: Sequence[str]) -> Verifier:
-    tables = {name: each.tables[FEEDS] for name, each in ports.replicas.items() if not clusters or name in clusters}
+def verifier(ports: Ports, limits: Limits) -> Verifier:
+    tables = {name: each.tables[FEEDS] for name, each in ports.replicas.items()}
     return Verifier(ports.follows, tables, limits.cap, lambda: landed_before(ports))
 
 

@@ -18,7 +18,9 @@ from feedstore.errors import ConfigError, MisconfiguredError
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import UNCOUNTED, Program
 from feedstore.metering.settings import split
+from feedstore.widecolumn import UnavailableError
 from workers.app import memory_tuning, metering, until, wiring
+from workers.app import rebuild as rebuilding
 from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, ago
@@ -141,6 +143,24 @@ def recorded_landed(ports: Ports, clusters: Collection[str], worker: Worker) -> 
     return until.RecordedLanded(ports, lambda: [name for name in clusters_of(worker, ports) if name in clusters])
 
 
+def able(
+    session: Session, ports: Ports, clusters: Collection[str], writers: Sequence[WriterProcess]
+) -> list[WriterProcess]:
+    """The writers of some clusters, and those of the others that can work now. A writer whose cluster is gone would end
+    the worker, or be waited for.
+    """
+
+    def can_work(name: str) -> bool:
+        try:
+            return not rebuilding.needs_new(ports, session.config, name, read_s=0.0)
+        except UnavailableError:
+            return False
+
+    names = {each.name for each in session.config.clusters}
+    unable = {writer_group(name) for name in names - set(clusters) if not can_work(name)}
+    return [writer for writer in writers if writer.name not in unable]
+
+
 def refuse_shards_apart(ports: Ports) -> None:
     """Refuses to wait for what has been recorded if the clock of a shard is ahead of that of another one: that would
     take until the other one is as far. Raises CommandRefusedError.
@@ -251,7 +271,7 @@ def clusters_of(worker: Worker, ports: Ports) -> list[str]:
 
 
 def _show_lags(progress: ProgressLine, ports: Ports) -> None:
-    with contextlib.suppress(FollowStoreUnavailableError, QueueUnavailableError):
+    with contextlib.suppress(QueueUnavailableError):
         waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
         progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")
 

@@ -62,14 +62,22 @@ def furthest(progress: Progress) -> int:
     return max([*progress.applied().values(), progress.awaited()])
 
 
-def is_of_an_earlier_topic(progress: Progress, queue: Queue) -> bool:
-    """Whether a cluster has applied more of what was parked than there ever was: `feed.retries` was made again. Then
-    its notes claim what is not there yet. Raises UnavailableError, QueueUnavailableError.
+def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bool:
+    """Whether a topic was made again after a cluster had applied messages of it. Then what the cluster had not applied
+    is gone, and its notes claim messages that come only now. It shows if the cluster has applied more than there ever
+    was; or if a group has no position and would begin before what it has applied: groups keep theirs from their first
+    read on. Raises UnavailableError, QueueUnavailableError.
     """
-    applied, ends = progress.applied(), queue.ends(RETRIES)
-    return any(
-        topic == NUMBERS[RETRIES] and offset > ends.get(partition, 0) for (topic, partition), offset in applied.items()
-    )
+    applied = progress.applied()
+    for topic, group in cluster_groups(cluster):
+        ends, earliest, positions = queue.ends(topic), queue.earliest(topic), queue.positions(topic, group)
+        for (number, partition), offset in applied.items():
+            if number != NUMBERS[topic]:
+                continue
+            begins_again = partition not in positions and earliest.get(partition, 0) < offset
+            if begins_again or offset > ends.get(partition, 0):
+                return True
+    return False
 
 
 def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> None:
@@ -145,8 +153,7 @@ class Applied:
         """
         with suppress(UnavailableError):
             self._refuse_lost()
-        if is_of_an_earlier_topic(self._progress, self._queue):
-            raise PositionLostError(lost_message(self._cluster))
+        self._refuse_earlier_topic()
         back = behind(self._progress, self._queue, self._topic, self._group)
         if back:
             again = go_back(self._queue, self._topic, self._group, back)
@@ -164,8 +171,9 @@ class Applied:
 
         Raises:
             OlderClusterError: the cluster has gone back; nothing was noted.
-            PositionLostError: the cluster's feeds were emptied or put back, and it must be rebuilt; nothing was noted.
-            UnavailableError: later.
+            PositionLostError: the cluster's feeds were emptied or put back, or the topic was made again, and the
+                cluster must be rebuilt; nothing was noted.
+            UnavailableError, QueueUnavailableError: later.
         """
         number = NUMBERS[self._topic]
         noted = self._progress.applied()
@@ -178,6 +186,8 @@ class Applied:
         for partition, (first, _) in spans.items():
             if noted.get((number, partition), 0) < first:
                 raise OlderClusterError(f"{self._cluster}: {self._topic}/{partition} lacks messages before {first}")
+        if any(end < noted.get((number, partition), 0) for partition, (_, end) in spans.items()):
+            self._refuse_earlier_topic()  # otherwise they come once more after a restart or a rewind
         witness = self._next_witness()
         new = {(number, partition): end for partition, (_, end) in spans.items()}
         self._progress.note_applied(new, witness)
@@ -202,6 +212,10 @@ class Applied:
             return None
         self._mark_again_s = began_s + WITNESS_EVERY_S
         return number
+
+    def _refuse_earlier_topic(self) -> None:
+        if is_of_an_earlier_topic(self._cluster, self._progress, self._queue):
+            raise PositionLostError(lost_message(self._cluster))
 
     def _refuse_lost(self) -> None:
         try:

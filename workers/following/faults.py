@@ -59,7 +59,7 @@ def fault(replica: Replica, queue: Queue | None, clock: Callable[[], float], rea
 
 def _behind_its_groups(name: str, progress: Progress, queue: Queue) -> ReplicaFault | None:
     """What is wrong if a cluster has not applied what its groups have committed, or was written from another topic."""
-    if is_of_an_earlier_topic(progress, queue):
+    if is_of_an_earlier_topic(name, progress, queue):
         return ReplicaFault(lost_message(name))
     older = False
     for topic, group in cluster_groups(name):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from feedstore.domain import InvalidValueError, RefillAsked
-from feedstore.follows.port import OutboxRow
+from feedstore.follows.port import FollowStoreUnavailableError, OutboxRow
 from feedstore.widecolumn import DamagedError
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
@@ -77,8 +77,12 @@ def _refills(row: OutboxRow) -> list[RefillAsked]:
 
 
 def lags(ports: Ports) -> dict[str, int]:
-    """How much is left to do: recorded actions for the relay, messages for each group."""
-    found = {RELAY: ports.follows.backlog().actions}
+    """How much is left to do: recorded actions for the relay, messages for each group. If a shard of the follow store
+    is away, the relay is left out. Raises QueueUnavailableError.
+    """
+    found: dict[str, int] = {}
+    with suppress(FollowStoreUnavailableError):
+        found[RELAY] = ports.follows.backlog().actions
     return found | {group: lag_of(ports.queue, topic, group) for topic, group in groups(ports)}
 
 
