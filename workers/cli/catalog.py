@@ -455,6 +455,3 @@ def _why_nothing(comparison: PinComparison) -> str:
     if not comparison.later:
         return "the follow store has no pins"
     return "all pins changed after the last update of the catalog: run feedctl work, or feedctl catalog build pins"
-
-
-COMMANDS = (catalog,)

@@ -129,6 +129,3 @@ def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None
         lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop, _stopped(cluster)),
         _asking(stop, cluster),
     )
-
-
-COMMANDS = (rebuild,)

@@ -77,6 +77,3 @@ def _tell(total: Reconciled, *, dry_run: bool) -> None:
             f"{compared}: {plural(total.edges, 'edge')}, {plural(total.pins, 'pin')} and"
             f" {plural(total.boards, 'board')} brought back, {plural(total.index_rows, 'row')} of indexes written"
         )
-
-
-COMMANDS = (reconcile,)

@@ -130,6 +130,3 @@ def refuse_differences(differences: int) -> None:
     if differences:
         raise CommandRefusedError(plural(differences, "difference"))
     note("no difference")
-
-
-COMMANDS = (schema,)

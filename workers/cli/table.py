@@ -228,6 +228,3 @@ def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool,
             raise ConfigError(f'{config.home / FILE_NAME}: cluster {each.name}: expected zookeeper = "HOST:PORT"')
         found.append((each.name, TableTool(config.hbase_jars, each.zookeeper), where))
     return found
-
-
-COMMANDS = (table,)

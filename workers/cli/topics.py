@@ -55,6 +55,3 @@ def _show(session: Session, *, apply: bool) -> None:
     for each in differences:
         say(str(each))
     refuse_differences(len(differences))
-
-
-COMMANDS = (topics,)

@@ -80,7 +80,6 @@ wait_option = click.option(
     "--wait",
     "wait_s",
     type=_Wait(),
-    metavar="DURATION",
     default="120s",
     show_default=True,
     help="How long to wait for a running worker, such as 90s or 5m; 0: do not wait.",
@@ -314,6 +313,3 @@ def _report(total: Total, left: str | None, *, as_json: bool) -> None:
         note(f"{seen}: {differences}")
     if total.differences:
         sys.exit(REFUSED)
-
-
-COMMANDS = (verify,)

@@ -58,7 +58,6 @@ metrics_option = click.option(
     "--wait",
     "wait_ms",
     type=DURATION,
-    metavar="DURATION",
     default="60s",
     show_default=True,
     help="With --until-idle: how long to wait for a cluster that does not answer, once nothing else is left to do.",
@@ -381,6 +380,3 @@ def _once_servers_answer(open_ports: Callable[[], Ports], stop: Stop) -> Ports |
         while away.goes_on() and not stop.wait(REST_S):
             pass
     return None
-
-
-COMMANDS = (work, relay, expand, write)
