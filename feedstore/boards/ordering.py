@@ -182,23 +182,18 @@ def board_pin(spacing: Spacing, at: PinAt) -> BoardPin:
 
 def _gap(spacing: Spacing, move: Move, at: dict[int, PinAt], rows: BoardRows) -> _Gap | ReorderRefusedError | None:
     """Where the pin goes; None if it is there already."""
-    match move:
-        case Move(before=int(before), after=int(after)):
-            return _between_both(spacing, move.pin, board_pin(spacing, at[before]), board_pin(spacing, at[after]), rows)
-        case Move(before=int(before)):
-            upper = board_pin(spacing, at[before])
-            pins = following(spacing, rows.run, "down", upper.spot, 2)
-            return _unless_there(move.pin, pins, lambda lower: _Gap(upper, lower))
-        case Move(after=int(after)):
-            lower = board_pin(spacing, at[after])
-            pins = following(spacing, rows.run, "up", lower.spot, 2)
-            return _unless_there(move.pin, pins, lambda upper: _Gap(upper, lower))
-        case Move(to="top"):
-            pins = following(spacing, rows.run, "down", spacing.top, 2)
-            return _unless_there(move.pin, pins, lambda lower: _Gap(None, lower))
-        case _:
-            pins = following(spacing, rows.run, "up", spacing.bottom, 2)
-            return _unless_there(move.pin, pins, lambda upper: _Gap(upper, None))
+    known = {neighbour: board_pin(spacing, at[neighbour]) for neighbour in move.pins()[1:]}
+    if move.before is not None and move.after is not None:
+        return _between_both(spacing, move.pin, known[move.before], known[move.after], rows)
+    # The gap is next to the neighbour that is named, or to an end of the board.
+    [near] = known.values() or [None]
+    way: Way = "down" if move.before is not None or move.to == "top" else "up"
+    end = spacing.top if way == "down" else spacing.bottom
+    pins = following(spacing, rows.run, way, end if near is None else near.spot, 1)
+    far = pins[0] if pins else None
+    if far is not None and far.pin == move.pin:
+        return None
+    return _Gap(near, far) if way == "down" else _Gap(far, near)
 
 
 def _between_both(
@@ -213,15 +208,6 @@ def _between_both(
     return None if pins[0].pin == pin else _Gap(upper, lower)
 
 
-def _unless_there(pin: int, pins: Sequence[BoardPin], gap: Callable[[BoardPin | None], _Gap]) -> _Gap | None:
-    """The gap next to the neighbour, made by `gap`; None if the pin is there already. pins: the next two pins from the
-    neighbour, or from the end of the board.
-    """
-    if pins and pins[0].pin == pin:
-        return None
-    return gap(pins[0] if pins else None)
-
-
 def _between(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows) -> tuple[int, ...]:
     pins = following(spacing, rows.run, "down", upper.spot, MAX_BETWEEN + 1)
     inside = [each.pin for each in pins if each.spot.order() < lower.spot.order() and each.pin != pin]
@@ -230,22 +216,15 @@ def _between(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows:
 
 def _apart(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows) -> ReorderRefusedError:
     inside = _between(spacing, pin, upper, lower, rows)
-    return ReorderRefusedError(
-        "neighbours_apart",
-        f"between pins {upper.pin} and {lower.pin} there are other pins: {_listed(inside)}",
-        None,
-        inside,
-    )
+    listed = ", ".join([*map(str, inside), *(["..."] if len(inside) == MAX_BETWEEN else [])])
+    message = f"between pins {upper.pin} and {lower.pin} there are other pins: {listed}"
+    return ReorderRefusedError("neighbours_apart", message, None, inside)
 
 
 def _reversed(spacing: Spacing, pin: int, before: BoardPin, after: BoardPin, rows: BoardRows) -> ReorderRefusedError:
     inside = _between(spacing, pin, after, before, rows)
     message = f"pin {before.pin} is below pin {after.pin}, so it cannot be `before`"
     return ReorderRefusedError("neighbours_reversed", message, None, inside)
-
-
-def _listed(pins: Sequence[int]) -> str:
-    return ", ".join(map(str, pins)) + (", ..." if len(pins) == MAX_BETWEEN else "")
 
 
 def _sequence(spacing: Spacing, gap: _Gap, now_ms: int, rows: BoardRows) -> int | None:
@@ -518,14 +497,11 @@ def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacin
     return found[0].sequence if found else None
 
 
-def _after(last: BoardPin, chosen: _Chosen) -> Spot:
-    """Where the pin that was looked at last is after this transaction."""
-    return Spot(chosen[-1][1], last.pin) if chosen and chosen[-1][0] == last else last.spot
-
-
 def _further(going: RoomSpread, pins: Sequence[BoardPin], chosen: _Chosen) -> RoomSpread:
     last = pins[-1]
-    return going._replace(at=_after(last, chosen), passed=going.passed + len(pins), seen=last.spot)
+    # Where this transaction puts the pin that was looked at last.
+    at = Spot(chosen[-1][1], last.pin) if chosen and chosen[-1][0] == last else last.spot
+    return going._replace(at=at, passed=going.passed + len(pins), seen=last.spot)
 
 
 def _rows(spacing: Spacing, chosen: Iterable[tuple[BoardPin, int]]) -> list[PlacedRow]:

@@ -14,7 +14,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final, TypeVar, assert_never
 
@@ -680,7 +680,10 @@ class FollowStore:
         gone = 0
         for number in self._all.in_turns():
             if gone < limit:
-                gone += self._all.on(number, partial(_expire, purge_window_ms, limit - gone))
+                [dropped] = self._all.on_each(
+                    {number: limit - gone}, lambda shard, left: shard.expire(purge_window_ms, left)
+                ).values()
+                gone += dropped
         return gone
 
     def bring_back(self, to_ms: int) -> dict[int, int]:
@@ -812,10 +815,6 @@ def _index(shard: Shard, followers: list[FollowerRow], pins: list[PinIndexRow]) 
         shard.index_followers(followers[start : start + INDEXED_AT_ONCE])
     for start in range(0, len(pins), INDEXED_AT_ONCE):
         shard.index_pins(pins[start : start + INDEXED_AT_ONCE])
-
-
-def _expire(purge_window_ms: int, limit: int, shard: Shard) -> int:
-    return shard.expire(purge_window_ms, limit)
 
 
 def _claim(shard: Shard, claims: Claims) -> Claims:

@@ -494,16 +494,15 @@ def _no_ticks(ticks: Sequence[tuple[int, Tick]]) -> None:
 
 
 def housekeeping(ports: Ports, config: Config) -> Loop:
-    return _every_so_often("housekeeper", housekeeper(ports, config).forget, "housekeeping.unavailable", ports, config)
+    every_s = config.worker.housekeeping_ms / 1_000
+    do = housekeeper(ports, config).forget
+    return Every("housekeeper", do, every_s, time.monotonic, "housekeeping.unavailable", ports.meter)
 
 
 def _sweeper(ports: Ports, config: Config, cluster: str) -> Loop:
+    every_s = config.worker.housekeeping_ms / 1_000
     do = sweeping(ports, config, cluster)
-    return _every_so_often(f"sweeper-{cluster}", do, "sweep.unavailable", ports, config)
-
-
-def _every_so_often(name: str, do: Callable[[], object], event: str, ports: Ports, config: Config) -> Loop:
-    return Every(name, do, config.worker.housekeeping_ms / 1_000, time.monotonic, event, ports.meter)
+    return Every(f"sweeper-{cluster}", do, every_s, time.monotonic, "sweep.unavailable", ports.meter)
 
 
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
@@ -511,16 +510,7 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
     for topic, group in landed.groups(ports):
         readers[topic].append(group)
     kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
-    return Housekeeper(
-        ports.follows,
-        ports.queue,
-        ports.dead,
-        config.limits,
-        kept,
-        readers,
-        ports.clock,
-        ports.meter,
-    )
+    return Housekeeper(ports.follows, ports.queue, ports.dead, config.limits, kept, readers, ports.clock, ports.meter)
 
 
 def sweeping(ports: Ports, config: Config, cluster: str) -> Callable[[], Sweep | None]:

@@ -237,7 +237,9 @@ def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -
 
     def over() -> bool:
         if progress.due():
-            _show_lags(progress, ports)
+            with contextlib.suppress(FollowStoreUnavailableError, QueueUnavailableError):
+                waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
+                progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")
         return stop.is_set() or ended()
 
     worker.run(over)
@@ -247,12 +249,6 @@ def clusters_of(worker: Worker, ports: Ports) -> list[str]:
     """The clusters that a worker still writes."""
     running = worker.running()
     return [name for name in ports.replicas if writer_group(name) in running]
-
-
-def _show_lags(progress: ProgressLine, ports: Ports) -> None:
-    with contextlib.suppress(FollowStoreUnavailableError, QueueUnavailableError):
-        waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
-        progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")
 
 
 @contextlib.contextmanager

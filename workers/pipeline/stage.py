@@ -385,7 +385,10 @@ class Stage(Generic[Body]):
         now_s = self._clock()
         if self._turns and self._may_begin():
             self._ready.append(Group(self._turns.take()))
-        retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
+        # Work that failed because something was unavailable may take long to fail again.
+        retrying = any(
+            isinstance(work, Isolation | Probe) or (isinstance(work, Group) and work.failures) for work in self._ready
+        )
         while self._later.first(now_s) is not None:
             group = self._later.take()
             if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
@@ -684,11 +687,6 @@ class Begun(Generic[Body]):
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()
-
-
-def _is_retry(work: _Work[Body]) -> bool:
-    """Whether the work failed because something was unavailable: it may take long to fail again."""
-    return isinstance(work, Group) and work.failures > 0
 
 
 def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
