@@ -26,9 +26,7 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Names the file in errors of the block, as of a full disk: the system names none if the file is already open.
-    Raises OSError.
-    """
+    """Names the file in errors of the block, as of a full disk: the system names no open file. Raises OSError."""
     try:
         yield
     except OSError as error:

@@ -349,9 +349,7 @@ class SqliteFile:
 
 
 class _Member:
-    """A change that waits for its group. woken: is released when the change has its outcome, and when another leader
-    hands it the lead.
-    """
+    """A change that waits for its group. woken: is released when it has its outcome, or gets the lead."""
 
     def __init__(self, change: Change[Any], last: Last[Any] | None, deadline: float) -> None:
         self.change = change

@@ -90,9 +90,8 @@ def services_on(
     tracer: Tracer = UNTRACED,
     meter: Meter = UNCOUNTED,
 ) -> Iterator[Services]:
-    """All services, on stores that the caller has opened and closes afterwards. The process that writes clusters in
-    files uses it, as it need not catch up with itself. clock: the time of the home. tracer: of reads. meter: counts
-    calls.
+    """All services, on stores that the caller has opened and closes afterwards. For the process that writes clusters in
+    files: it need not catch up with itself. clock: the time of the home. tracer: of reads. meter: counts calls.
     """
     with (
         reading_from(config, replicas, clock, tracer) as opened,

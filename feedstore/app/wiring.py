@@ -155,9 +155,7 @@ def create_follows(config: Config) -> None:
 
 
 def missing_follows(config: Config) -> list[str]:
-    """The shards of the follow store that were not made yet, or are lost. Raises FollowStoreUnavailableError,
-    ConfigError.
-    """
+    """The shards of the follow store that are lost or not made yet. Raises FollowStoreUnavailableError, ConfigError."""
     match config.shards_scheme:
         case "sqlite":
             return [str(path) for path in sqlite.missing(config.shard_files)]

@@ -24,9 +24,7 @@ from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Pla
 
 FIRST_LOOK: Final = 16
 LOOK_MAX: Final = 16_384
-"""The most lines that one statement in a transaction looks at. The first statements look at fewer: the next pin is
-mostly among these.
-"""
+"""The most lines that one statement looks at. The first look at fewer: the next pin is mostly among these."""
 
 AROUND: Final = 128
 """The most pins above a gap, and below it, that a reorder may move to make room."""
@@ -39,8 +37,7 @@ MODEST: Final = 2
 
 SPARED: Final = 24
 """Directly below the topmost pin, where most drops are, re-spacing can make room on one side only. If the gap there has
-fewer than this many bits beyond what re-spacing gives, a pin is put at the lower end of the gap instead of its middle:
-millions fit.
+fewer than this many bits beyond what re-spacing gives, a pin is put at its lower end, not at its middle: millions fit.
 """
 
 _encoder: Final = msgspec.json.Encoder()
@@ -97,9 +94,7 @@ def following(
 
 
 def start_of(spacing: Spacing, way: Way, spot: Spot, seen: Spot | None) -> Start:
-    """Where a reading from a place begins. seen: a place further on. All pins between the two places are known to be
-    placed ones.
-    """
+    """Where a reading from a place begins. seen: a place further on, up to which all pins are known to be placed."""
     start = spacing.start(way, spot)
     if seen is None or not is_further(way, seen, spot):
         return start
@@ -135,9 +130,7 @@ class _Gap(NamedTuple):
 def reorder(
     spacing: Spacing, move: Move, keys: Sequence[LineKey], now_ms: int, rows: BoardRows
 ) -> tuple[Arranged | None, Answer]:
-    """Decides a reorder: returns what to write, and the answer to the caller. keys: the lines of `move.pins()`, all of
-    which exist.
-    """
+    """Decides a reorder: what to write, and the answer. keys: the lines of `move.pins()`, all of which exist."""
     at = rows.pins(keys)
     for pin in move.pins():
         if pin not in at or not at[pin].alive:
@@ -247,9 +240,7 @@ def is_topmost(spacing: Spacing, pin: BoardPin, rows: BoardRows) -> bool:
 
 
 def _gaps(gap: _Gap, sequence: int) -> list[int]:
-    """The widths of the new gaps above and below a pin at `sequence`. At an end of the board there is no gap to keep
-    wide.
-    """
+    """The widths of the new gaps above and below a pin at `sequence`. An end of the board has no gap to keep wide."""
     above = [] if gap.upper is None else [gap.upper.sequence - sequence]
     return above if gap.lower is None else [*above, sequence - gap.lower.sequence]
 
@@ -323,9 +314,7 @@ class Window(NamedTuple):
 
 
 def target(above: int, below: int, members: int, number: int) -> int:
-    """The new sequence of a pin in a window. number: of the pin, from 1 at the top. members: how many pins the window
-    has.
-    """
+    """The new sequence of a pin in a window. number: the pin's, from 1 at the top. members: how many pins it has."""
     return above - number * (above - below) // (members + 1)
 
 
@@ -388,9 +377,7 @@ def narrowest(spacing: Spacing, pins: Sequence[BoardPin]) -> int | None:
 
 
 def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> RoomSpread | None:
-    """Plans the re-spacing of a window of these pins. Each pass begins at the first pin that moves. None if no pin
-    moves.
-    """
+    """Plans re-spacing a window of these pins. Each pass begins at the first pin that moves. None if no pin moves."""
     members = len(window.targets)
     inside = pins[window.first : window.first + members]
     rising = [number for number, to in enumerate(window.targets) if to > inside[number].sequence]

@@ -43,9 +43,7 @@ class ReorderRefusedError(NeverError):
 
 
 class BoardCrowdedError(NotNowError):
-    """Not now: there is no room at that place until it is re-spaced, which has been asked for. Repeat the call in a
-    second.
-    """
+    """Not now: there is no room there until it is re-spaced, which has been asked for. Repeat the call in a second."""
 
 
 @dataclass(frozen=True)

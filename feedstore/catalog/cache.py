@@ -54,8 +54,7 @@ class Lifetimes(NamedTuple):
 
     ttl_ms: for a record, since it was loaded or since the stream of updates last confirmed that it has not changed.
     negative_ttl_ms: for the answer that there is no record. followed_ttl_ms: for a record that the stream follows,
-    since it was loaded, even if the stream confirms it; at least ttl_ms. stale_max_ms: how much longer if the store is
-    away.
+    since it was loaded, even if confirmed; at least ttl_ms. stale_max_ms: how much longer if the store is away.
     """
 
     ttl_ms: int = 300_000
@@ -121,8 +120,7 @@ class Cache(Generic[T]):
     """The cached answers. `put` and `entry` may be called by one thread at a time; `take` and `all_held` by any thread
     at any time. Time is an argument.
 
-    bound_bytes: of all entries; beyond it, the least recently used ones are removed. random: returns a number from 0 to
-    1.
+    bound_bytes: of all entries; beyond it, the least recently used ones go. random: returns a number from 0 to 1.
     """
 
     def __init__(self, bound_bytes: int, lifetimes: Lifetimes, random: Callable[[], float], form: Form[T]) -> None:
@@ -153,8 +151,7 @@ class Cache(Generic[T]):
         """The entries that have not expired and have every change up to `oldest_ms` (0: of any age). Records that were
         fetched before a rollback was noticed count as expired at that moment, if not earlier.
 
-        following, rolled_back: read before this call. expired: whether to include entries that expired up to
-        `stale_max_ms` ago.
+        following, rolled_back: read before this call. expired: also those that expired up to `stale_max_ms` ago.
         """
         entries = list(map(self._entries.get, keys))
         if not any(entries):

@@ -17,19 +17,15 @@ class Form(Protocol[T]):
 
     def made(self, key: bytes, record: bytes) -> T:
         """The object of a record. Raises CatalogUnavailableError if this program cannot read the record."""
-        ...
 
     def size(self, held: T) -> int:
         """About how many bytes of memory the object takes."""
-        ...
 
     def key(self, field: str, given: str | int) -> tuple[bytes, str]:
         """A key as a field of a request gives it: its bytes, and its text for the answer. Raises InvalidValueError."""
-        ...
 
     def shown(self, held: T) -> msgspec.Raw | str | None:
         """The object in an answer: JSON, or base64 of a record that is not JSON; None if there is nothing to show."""
-        ...
 
 
 class AsBytes:

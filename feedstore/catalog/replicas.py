@@ -49,9 +49,7 @@ class CatalogReplicas:
         return fetched._replace(cluster=name)
 
     def set_known(self, name: str, known_ms: int | None) -> None:
-        """Notes up to when a cluster's updates are complete: a cluster that is far behind another one is asked after
-        it.
-        """
+        """Notes up to when a cluster's updates are complete: one that is far behind another is asked after it."""
         self._contest.health.set_watermark(name, known_ms)
 
     def status(self) -> list[ReplicaStatus]:

@@ -28,9 +28,7 @@ class Facts(NamedTuple):
         return next((each for each in self.generations if each.current), None)
 
     def after(self, before: "Facts | None") -> "Facts":
-        """These facts with the count of swaps continued: those seen before, and one more if the current generation has
-        changed.
-        """
+        """These facts with the swaps seen before, and one more if the current generation has changed."""
         if before is None:
             return self
         ids = [None if each.current is None else each.current.id for each in (before, self)]

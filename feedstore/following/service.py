@@ -252,9 +252,7 @@ class FeedService:
         return {followee: edge for (_, followee), edge in edges.items() if edge.active}
 
     def following(self, user: int, limit: int = 100, cursor: str | None = None) -> FollowingPage:
-        """A page of up to `limit` (1..MAX_RELATIONS) of what a user follows now: boards, then users, each by ascending
-        id.
-        """
+        """A page of up to `limit` (1..MAX_RELATIONS) of what a user follows now: boards, then users, ids ascending."""
         return relations.following(self._follows, user, limit, cursor)
 
     def followers(self, followee: Followee, limit: int = 100, cursor: str | None = None) -> FollowersPage:

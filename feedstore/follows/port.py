@@ -23,9 +23,7 @@ class FollowStoreUnavailableError(FollowStoreError, NotNowError):
 
 
 class UnsafeStoreError(FollowStoreUnavailableError, MisconfiguredError):
-    """Settings of a database could lose commits: nothing is recorded until an operator has changed them. The message
-    names each setting.
-    """
+    """Settings of a database, which are named, could lose commits: nothing is recorded until they are changed."""
 
 
 class ClockStepError(FollowStoreUnavailableError):
@@ -91,9 +89,7 @@ class OutboxRow(NamedTuple):
 
     @property
     def actions(self) -> list[RecordedAction]:
-        """The body, decoded. Raises msgspec.MsgspecError or InvalidValueError if this program does not know one of
-        them.
-        """
+        """The body, decoded. Raises msgspec.MsgspecError or InvalidValueError if this program does not know one."""
         return _recorded.decode(b"[%s]" % self.body)
 
 
@@ -122,9 +118,7 @@ class Follower(NamedTuple):
 
 
 class PinState(NamedTuple):
-    """A pin with the store's times: of its commit (or latest re-dating), and of its deletion (None while it
-    lives).
-    """
+    """A pin with the store's times: of its commit (or re-dating), and of its deletion (None while it lives)."""
 
     pin: Pin
     saved_ms: int

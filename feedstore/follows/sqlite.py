@@ -62,8 +62,7 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
     the tables get; None: this program's.
 
     Raises:
-        FollowStoreUnavailableError: a file is something else, another shard, newer than this program, or cannot be
-            written.
+        FollowStoreUnavailableError: a file is no shard, another one, newer than this program, or cannot be written.
     """
     for shard, path in enumerate(paths):
         migrate(path, partial(_claim, path, (shard, len(paths))), to)

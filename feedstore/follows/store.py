@@ -337,8 +337,7 @@ class FollowStore:
 
         One that got True keeps that until it is closed or its process dies, or until it has not asked for half a
         minute, because its host is gone, for example. Then the first that asks gets it. For a moment two may have it:
-        relaying a row twice is harmless (rule 1). A store in files does not know of other processes, and always says
-        True.
+        relaying a row twice is harmless (rule 1). A store in files knows no other processes, and says True.
         """
         return self._all.on(shard, lambda each: each.may_relay())
 
@@ -565,9 +564,7 @@ class FollowStore:
         return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found)}
 
     def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
-        """When each of these pins was deleted, from the pins' own records. Pins that are not deleted, or unknown, are
-        left out.
-        """
+        """When each of these pins was deleted, from the pins' own records. Living and unknown pins are left out."""
         pins = dict.fromkeys(pin_ids)
         found = self._all.on_those_of(pins, lambda pin: pin, lambda shard, mine: shard.deletions(mine))
         return {pin: deleted_ms for deletions in found for pin, deleted_ms in deletions.items()}
@@ -648,8 +645,7 @@ class FollowStore:
 
     def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
         """A page of one shard's pins, deleted ones included, ascending by id, after a given id (0: from the start).
-        Fewer than `limit` (1..MAX_PAGE) means the end. A walk over every shard passes each pin that was committed
-        before it began.
+        Fewer than `limit` (1..MAX_PAGE) means the end. A walk over all shards passes each pin that committed before it.
         """
         _check_page(limit)
         return [_pin_state(row) for row in self._all.on(shard, lambda each: each.pins_after(pin, limit))]

@@ -103,8 +103,7 @@ class Served:
 class App:
     """An ASGI application.
 
-    access: decides who may do what. within_s: how long a request may take, once all of it has arrived. clock: the
-    service's own, in s.
+    access: decides who may do what. within_s: how long a request may take, once all of it has arrived. clock: in s.
     """
 
     def __init__(
@@ -219,9 +218,7 @@ class App:
             yield _Place(path, path in endpoints, compile_path(path)[0].fullmatch, routes)
 
     def _place(self, path: str, method: str) -> tuple[Mapping[str, str], _Route]:
-        """The endpoint that answers a request, and the values in its path. Paths must match exactly: none
-        is corrected.
-        """
+        """The endpoint that answers a request, and the values in its path. Paths must match exactly."""
         for _, _, matches, routes in self._places:
             if found := matches(path):
                 if method in routes:

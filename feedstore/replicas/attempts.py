@@ -69,7 +69,6 @@ class Reads(Protocol):
         """Makes the attempt, here and now or on another thread. False if it was not begun: too many are under way,
         or this is closed.
         """
-        ...
 
     def close(self) -> None: ...
 

@@ -37,8 +37,7 @@ class ReplicaStatus(NamedTuple):
 
 class ReadCounters(NamedTuple):
     """Counts of reads that may need more than one cluster, and of their further reads: hedges, after a wait; failovers,
-    after a failure; probes, to see whether a cluster is back. (Reads of a cluster in files do not count while all is
-    well.)
+    after a failure; probes, to see if a cluster is back. (Reads of a cluster in files do not count while all is well.)
     """
 
     reads: int

@@ -33,10 +33,7 @@ class Stderr(Protocol):
     """Where lines are written. Used under a lock."""
 
     def write(self, line: str) -> bool:
-        """Writes a line; False if it was dropped. If only a part was written, that line is ended before the next
-        one.
-        """
-        ...
+        """Writes a line; False if it was dropped. If only a part was written, it is ended before the next one."""
 
 
 class Lines:
@@ -136,9 +133,7 @@ def name_traces(tracer: Tracer) -> None:
 
 
 def adopt(*names: str) -> None:
-    """From now on, warnings and errors that libraries log under these names become lines like all others:
-    `library.logged`.
-    """
+    """From now on, warnings and errors that libraries log under these names become lines `library.logged`."""
     for name in names:
         logger = logging.getLogger(name)
         logger.handlers = [_Adopted(logging.WARNING)]
@@ -236,9 +231,7 @@ def _iso(event: _Event) -> str:
 
 
 class Plain:
-    """A stderr that waits: files take everything at once, and so do terminals, unless a person who looks at one has
-    stopped it.
-    """
+    """A stderr that waits: files take everything at once, and so do terminals, unless their user has stopped them."""
 
     def write(self, line: str) -> bool:
         sys.stderr.write(line)

@@ -115,8 +115,6 @@ def _java() -> str:
 
 
 def _error(said: IO[str]) -> str:
-    """The line of the output that says what was wrong: the JVM may have written lines before it, and the usage may
-    follow.
-    """
+    """The line that says what was wrong: the JVM may have written lines before it, and the usage may follow."""
     lines = [line.strip() for line in said if line.strip()]
     return next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), lines[-1] if lines else "")

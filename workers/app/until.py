@@ -129,8 +129,7 @@ class RecordedLanded(End):
 
 class RecordedExpanded(End):
     """Says when everything that had been recorded before the first question has been relayed and has passed the
-    expander, whatever is recorded meanwhile. It is then in the indexes, and expanded except for the rest of large
-    fanouts.
+    expander, whatever is recorded meanwhile. It is then in the indexes, and expanded but for the rest of large fanouts.
     """
 
     rests_within_s = 5.0

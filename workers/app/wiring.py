@@ -1,6 +1,4 @@
-"""Turns the configuration into ports, and ports into a worker: the only place in this package that knows the
-adapters.
-"""
+"""Turns the configuration into ports, and ports into a worker: the only place here that knows the adapters."""
 
 import os
 import random

@@ -81,9 +81,7 @@ class _Handed:
         self._error: BaseException | None = None
 
     def put(self, some: Sequence[Entry], size: int) -> bool:
-        """Waits while the load is far behind. size: of the entries, in bytes. False: the load has ended, and takes no
-        more.
-        """
+        """Waits while the load is far behind. size: of the entries, in bytes. False: the load has ended."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_closed or (len(self._waiting) < AHEAD_MAX and self._bytes < AHEAD_BYTES)
@@ -95,9 +93,7 @@ class _Handed:
             return not self._is_closed
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the entries. error: the walk has failed, and the load must fail too, because its entries are not
-        complete.
-        """
+        """Ends the entries. error: the walk has failed, and the load must fail too: its entries are not complete."""
         with self._changed:
             self._error, self._is_ended = error, True
             self._changed.notify_all()

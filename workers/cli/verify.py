@@ -170,9 +170,7 @@ MANY_USERS = 1_000
 
 
 class Total:
-    """The counts of a look so far. up_to: all users up to this one are done. lacking: how many of them lack entries in
-    each cluster.
-    """
+    """The counts of a look so far. up_to: all users up to it are done. lacking: how many lack entries, by cluster."""
 
     def __init__(self, after_user: int = 0) -> None:
         self.users = self.entries = self.suspects = self.differences = 0

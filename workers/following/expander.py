@@ -320,9 +320,7 @@ class Expander:
                     yield RangeTask(each, list(some), cluster, after_ms, traces)
 
     def _leave(self, left: Sequence[RangeTask]) -> None:
-        """Publishes tasks for the rest of fanouts, so that they come after the tasks that wait now, and any expander
-        may do them.
-        """
+        """Publishes tasks for the rest of fanouts: they come after the tasks that wait now, in any expander."""
         partitions = self._queue.partitions(ACTIONS)
         messages: defaultdict[int, list[bytes]] = defaultdict(list)
         for task in left:

@@ -129,9 +129,7 @@ class _Visit:
         self._left: list[tuple[list[Pin], list[Range]]] = []
 
     def pages(self, *, tombstones: bool) -> Iterator[list[tuple[Pin, list[tuple[int, int]]]]]:
-        """Yields for each page its pins, each with the rows (follower, timestamp of the edge) that the page holds for
-        it.
-        """
+        """Yields for each page its pins, each with its rows (follower, timestamp of the edge) in the page."""
         within = self._within
         after = None if within is None else (within.followee, within.after)
         followees = list(self._reached)

@@ -1,6 +1,4 @@
-"""Housekeeping deletes what is no longer needed: expired rows, messages and dead letters, and in each cluster what is
-beyond the caps.
-"""
+"""Housekeeping deletes what is no longer needed: expired rows, messages and dead letters, and feeds beyond the caps."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping

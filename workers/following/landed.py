@@ -92,9 +92,7 @@ def groups(ports: Ports, clusters: Iterable[str] | None = None) -> list[tuple[To
 
 
 def drained(ports: Ports, clusters: Iterable[str]) -> bool:
-    """Whether the expander and the groups that write these clusters have nothing left to do. What waits for the relay
-    does not count.
-    """
+    """Whether the expander and the groups that write these clusters have nothing to do. The relay does not count."""
     return _have_nothing_left(ports, groups(ports, clusters))
 
 

@@ -86,9 +86,7 @@ class Parking:
             self._lift(ours)
 
     def give_up(self, parked: Parked) -> None:
-        """Lifts the note of a delivery that is in the dead letters, if an earlier version made one: these keep no
-        watermark back.
-        """
+        """Lifts the note of a delivery that is in the dead letters, if it has one: these keep no watermark back."""
         if parked.cluster == self._cluster:
             self._lift([parked])
 

@@ -317,9 +317,7 @@ def _pin(column: bytes) -> tuple[int, int]:
 
 
 class _Truth:
-    """The follow store's answers about some columns of one user's row. They are read once, except changes since a
-    time.
-    """
+    """The follow store's answers about some columns of one user's row. Read once, except changes since a time."""
 
     def __init__(self, follows: FollowStore, user: int, some: Iterable[bytes]) -> None:
         self.user = user

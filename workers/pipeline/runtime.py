@@ -41,7 +41,6 @@ class Loop(Protocol):
 
     def step(self) -> bool:
         """One round; False if there was nothing to do, and the loop may rest for a moment."""
-        ...
 
     def close(self) -> None: ...
 

@@ -57,8 +57,7 @@ POLLS_PAST_TURNS: Final = 10
 NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
 ENOUGH_BYTES: Final = 100_000
-"""With this many bytes of messages a stage does not wait for more: a writer hands about as much to its cluster at once.
-"""
+"""With this many bytes of messages a stage waits for no more: a writer hands about as much to its cluster at once."""
 
 _Work = Group[Body] | Isolation[Body] | Probe[Body] | Corpses[Body]
 
@@ -414,9 +413,7 @@ class Stage(Generic[Body]):
         return _together(retried) if retried else None
 
     def _work(self, in_time: Callable[[], bool]) -> bool:
-        """Tries the work that is ready, and the work that results from it, as long as there is time. False if there was
-        none.
-        """
+        """Tries the work that is ready, and what results from it, as long as there is time. False if there was none."""
         self._left = len(self._ready)
         tried = False
         while self._left > 0 and not self._burials.too_many and (not tried or in_time()):
@@ -548,8 +545,7 @@ class Stage(Generic[Body]):
     def _look_ahead(self, handling: "Future[Any]") -> None:
         """Polls the next messages while the backlog takes less than half of the room: above that, waiting messages
         should be done or parked first. If messages wait for their turn, it polls past them as long as there is any
-        room. What is left over of a full lot gets more messages, because a small lot costs nearly as much as a full
-        one.
+        room. What is left over of a full lot gets more messages, as a small lot costs nearly as much as a full one.
         """
         away = not self._may_begin() or self._queue_away.goes_on()
         coming = list(itertools.islice(self._ready, 1, None))

@@ -20,9 +20,7 @@ _REASONS: Final = frozenset(next(label.values for label in metrics.DEAD.labels i
 
 
 class Tally:
-    """Counts the work of one stage. group: the name of the stage's group. clock: the stage's clock. wall_ms: ms since
-    1970.
-    """
+    """Counts the work of one stage. group, clock: the stage's. wall_ms: ms since 1970."""
 
     def __init__(self, meter: Meter, group: str, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
         self._meter = meter

@@ -65,8 +65,7 @@ class MeteredQueue:
     """A queue whose calls are counted. queue: makes the calls. topics: all topics that are published to. clock:
     monotonic seconds.
 
-    Publishing, polling and committing are counted: they happen for each lot. Tails belong to no group and are not
-    counted.
+    Publishing, polling and committing are counted: they happen for each lot. Tails belong to no group and are not.
     """
 
     def __init__(self, queue: Queue, topics: Iterable[Topic[object]], meter: Meter, clock: Callable[[], float]) -> None:

@@ -1,8 +1,7 @@
 """The queue port: partitioned logs read by consumer groups, as Kafka has them.
 
 Delivery is at least once; across partitions there is no order to rely on. A group's committed position is its
-progress; it is committed only after the effect is durable (rule 11). `tests/queue` runs this contract against every
-adapter.
+progress; it is committed only after the effect is durable (rule 11). `tests/queue` runs this contract on every adapter.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -138,7 +137,6 @@ class Consumer(Protocol):
             PositionLostError: the messages at a partition's position are gone.
             QueueUnavailableError: later; nothing was skipped.
         """
-        ...
 
     def commit(self, positions: Mapping[int, int]) -> None:
         """Stores, for each partition, the offset of the *next* message that the group wants; it outlives this process.
@@ -152,7 +150,6 @@ class Consumer(Protocol):
             ValueError: the topic has no such partition, or the position is past its end; nothing was stored.
             QueueUnavailableError: later; some may have been stored.
         """
-        ...
 
     def keep_alive(self) -> None:
         """Tells the group that this member is alive while it has no room for messages and does not poll. Cheap: call it
@@ -162,11 +159,9 @@ class Consumer(Protocol):
         Raises:
             QueueUnavailableError: later; nothing was skipped.
         """
-        ...
 
     def close(self) -> None:
         """Leaves the group and commits nothing. Closing twice is fine; any other use afterwards raises QueueError."""
-        ...
 
 
 class Tail(Protocol):
@@ -185,11 +180,9 @@ class Tail(Protocol):
             PositionLostError: messages expired before this tail had read them; every later poll raises it again.
             QueueUnavailableError: later; nothing was skipped.
         """
-        ...
 
     def close(self) -> None:
         """Doing it twice is fine; any other use afterwards raises QueueError."""
-        ...
 
 
 class Queue(Protocol):
@@ -202,7 +195,6 @@ class Queue(Protocol):
         Raises:
             QueueUnavailableError: later.
         """
-        ...
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """Appends messages to a topic; durable when it returns. An empty sequence does nothing.
@@ -216,13 +208,11 @@ class Queue(Protocol):
             MessageRefusedError: a value is too large; nothing was stored.
             QueueUnavailableError: some may have been stored; publish all again (their readers are idempotent).
         """
-        ...
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         """Appends messages to several partitions, as `publish` does for each, in about the time of one. Raises its
         errors.
         """
-        ...
 
     def consumer(self, topic: Topic[object], group: str) -> Consumer:
         """A new member of a group; the caller closes it.
@@ -231,7 +221,6 @@ class Queue(Protocol):
             GroupBusyError: the group has a live consumer, and this queue has one at a time.
             QueueUnavailableError: later.
         """
-        ...
 
     def tail(self, topic: Topic[object]) -> Tail:
         """A reader of all that is published from now on; the caller closes it.
@@ -239,7 +228,6 @@ class Queue(Protocol):
         Raises:
             QueueUnavailableError: later.
         """
-        ...
 
     def members(self, topic: Topic[object], group: str) -> int | None:
         """How many consumers of the group are live, in any process. A consumer whose process was killed or suspended
@@ -249,7 +237,6 @@ class Queue(Protocol):
         Raises:
             QueueUnavailableError: later.
         """
-        ...
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         """The committed position of a group in each partition in which it has one: the offset of the next message that
@@ -258,7 +245,6 @@ class Queue(Protocol):
         Raises:
             QueueUnavailableError: later.
         """
-        ...
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
         """The offset of the first message that is kept in each partition; in an empty one, of the next message.
@@ -266,7 +252,6 @@ class Queue(Protocol):
         Raises:
             QueueUnavailableError: later.
         """
-        ...
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
         """The offset of the next message that each partition will get: a group with this position has read all of it.
@@ -274,7 +259,6 @@ class Queue(Protocol):
         Raises:
             QueueUnavailableError: later.
         """
-        ...
 
     def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
         """The offset of the first message that was published at or after a time and is kept, in each partition that has
@@ -283,7 +267,6 @@ class Queue(Protocol):
         Raises:
             QueueUnavailableError: later.
         """
-        ...
 
     def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """Moves a group to other positions, forth or back. positions: of partitions in which it has one. If the message
@@ -294,7 +277,6 @@ class Queue(Protocol):
             GroupBusyError: the group has a live consumer, even if no position is given; nothing was moved.
             QueueUnavailableError: later; some partitions may have moved. Doing it again is fine.
         """
-        ...
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         """Drops messages that are older than `kept_ms`, from the front of each partition up to the first that is not;
@@ -306,11 +288,9 @@ class Queue(Protocol):
         readers: the groups that read each topic. Messages that one of them has not committed stay, at any age; an
             adapter may also keep messages that were published together with these. An unknown group keeps nothing.
         """
-        ...
 
     def close(self) -> None:
         """Doing it twice is fine; any other use afterwards, of its consumers and tails too, raises QueueError."""
-        ...
 
 
 class DeadLetter(NamedTuple):
@@ -339,11 +319,9 @@ class DeadLetters(Protocol):
         """Keeps a message; durable when it returns. Burying the same (topic, group, value) twice keeps the first
         letter. Of a message over MAX_MESSAGE_BYTES a store may keep the beginning only; the detail then says so.
         """
-        ...
 
     def letters(self, after: int, limit: int) -> list[DeadLetter]:
         """Up to `limit` letters with ids larger than `after`, ascending."""
-        ...
 
     def letter(self, letter_id: int) -> DeadLetter | None: ...
 
@@ -351,7 +329,6 @@ class DeadLetters(Protocol):
 
     def drop(self, letter_id: int) -> bool:
         """Removes a letter; False if there is none."""
-        ...
 
 
 # What a group has left to read, for any adapter: safe while a consumer is live, in any process
@@ -418,8 +395,7 @@ def refuse_live(queue: Queue, groups: Iterable[tuple[Topic[object], str]]) -> No
 
 def go_back(queue: Queue, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
     """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns how
-    many messages come again. It is for effects that were lost after they were committed. An unknown group does not
-    move.
+    many messages come again. It is for effects that were lost after their commit. An unknown group does not move.
     """
     there = queue.positions(topic, group)
     back = {partition: to for partition, to in positions.items() if to < there.get(partition, 0)}

@@ -114,9 +114,7 @@ class BlockIndex:
         return [bisect_right(self._first_keys, key) - 1 for key in keys]
 
     def block(self, number: int, value: bytes | None) -> dict[bytes, bytes]:
-        """Decodes a block. Raises CatalogUnavailableError if it is missing or damaged, so that its keys do not seem to
-        have no record.
-        """
+        """Decodes a block. Raises CatalogUnavailableError if it is missing or damaged: its keys may have records."""
         return _read(_blocks, value, f"{self._table}: block {number}")
 
 

@@ -77,7 +77,6 @@ class DeltaReader(Protocol):
         """A view of the delta, which may be a tenth of a second old. latest: with everything that was written by now.
         Raises CatalogUnavailableError.
         """
-        ...
 
     def close(self) -> None: ...
 

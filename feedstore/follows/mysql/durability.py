@@ -1,7 +1,6 @@
 """Which settings of a MySQL or MariaDB server lose commits that it has acknowledged, when its machine loses its power.
 
-Rule 11: acknowledged means durable. A server is asked whenever a connection to it is made, in the packet that sets the
-session up.
+Rule 11: acknowledged means durable. A server is asked by each new connection, in the packet that sets the session up.
 """
 
 from collections.abc import Mapping

@@ -67,8 +67,7 @@ ONCE.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
 @dataclass(frozen=True)
 class Layout:
     """The content of one RocksDB. families: the names of its column families. options: their settings, around the cache
-    that they share. check: raises UnsafeTableError if a database has another layout; asked to `create`, it marks a new
-    one.
+    that they share. check: raises UnsafeTableError if a database has another layout; with `create` it marks a new one.
     """
 
     families: Sequence[str]
@@ -308,9 +307,7 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_damage(path: Path) -> None:
-    """Raises DamagedError if CURRENT is gone, and other files are there: RocksDB would start an empty database, and
-    remove those files.
-    """
+    """Raises DamagedError if CURRENT is gone, and other files are there: RocksDB would start empty, and remove them."""
     if path.is_dir() and not _exists(path) and any(path.iterdir()):
         raise DamagedError(f"{path}: damaged: CURRENT is missing, and other files are there")
 

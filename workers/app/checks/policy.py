@@ -16,8 +16,7 @@ FREE_FILES_MIN: Final = 1_000
 OWN_FILES: Final = 1_024
 """A worker's process may need to open this many files: RocksDB's, SQLite's and its sockets."""
 TICK_MS_MAX: Final = 10_000
-"""Ticks may be at most this far apart: watermarks move with them, and readers call a cluster late if it is 30 s behind.
-"""
+"""Ticks may be at most this far apart: watermarks move with them, and a cluster is late if it is 30 s behind."""
 DELIVERY_AGE_MS_MIN: Final = 60_000
 _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 

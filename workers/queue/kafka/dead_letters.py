@@ -188,9 +188,7 @@ class KafkaDeadLetters:
                     yield record
 
     def _delete_before(self, offset: int) -> None:
-        """Frees the space of the records before the first remaining letter. If that is not permitted, nothing is
-        lost.
-        """
+        """Frees the space of the records before the first remaining letter. Without permission nothing is lost."""
         try:
             with contextlib.closing(connect(self._address)) as admin:
                 admin.delete_records({self._place: offset}, timeout_ms=REQUEST_MS)

@@ -331,9 +331,7 @@ def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[ob
 
 
 def _patiently(call: Callable[[], T]) -> T:
-    """Repeats a call for a while: brokers that have just started, or have just taken over a group, ask clients to come
-    back.
-    """
+    """Repeats a call for a while: brokers that have just started, or taken over a group, ask clients to come back."""
     deadline = time.monotonic() + REQUEST_MS / 1_000
     while True:
         try:

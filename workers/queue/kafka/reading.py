@@ -141,9 +141,7 @@ class Reader:
         return fetched
 
     def _choose(self, limit: int) -> None:
-        """Pauses the partitions of which enough messages wait here, because they would block the others; resumes the
-        rest.
-        """
+        """Pauses the partitions of which enough messages wait here: they would block the others; resumes the rest."""
         full = self._ahead.size >= MAX_AHEAD_BYTES
         paused = self._client.paused()
         for place in self._client.assignment():
