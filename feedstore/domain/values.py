@@ -119,7 +119,9 @@ def refuse_self_follow(follower: int, followee: Followee) -> None:
 
 
 class Pin(msgspec.Struct, frozen=True, gc=False):
-    """A pin. Its owner, board and time never change. `created_ms`, its own time, decides the order of feeds only."""
+    """A pin. Its owner, board and time never change. `created_ms` is its own time: it decides the order of feeds, and
+    nothing else.
+    """
 
     pin: int
     owner: int
