@@ -67,8 +67,7 @@ class Boards:
         The reorders of one board take effect one after the other. If the pin is there already, nothing changes. A pin
         that is moved to the top counts as saved now: pins that are saved later are above it.
 
-        Raises:
-            ReorderRefusedError, BoardCrowdedError: nothing was moved.
+        Raises ReorderRefusedError, BoardCrowdedError: nothing was moved.
         """
         # Pins never change, except that they are deleted: the transaction checks that.
         states = self._states(move)

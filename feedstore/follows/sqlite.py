@@ -61,8 +61,7 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
     """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing. to: the version that
     the tables get; None: this program's.
 
-    Raises:
-        FollowStoreUnavailableError: a file is no shard, another one, newer than this program, or cannot be written.
+    Raises FollowStoreUnavailableError: a file is no shard, another one, newer than this program, or cannot be written.
     """
     for shard, path in enumerate(paths):
         migrate(path, partial(_claim, path, (shard, len(paths))), to)
@@ -76,8 +75,7 @@ def missing(paths: Sequence[Path]) -> list[Path]:
 def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> FollowStore:
     """Opens a store that was created.
 
-    Raises:
-        FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
+    Raises FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
     """
     shards: list[SQLiteShard] = []
     try:

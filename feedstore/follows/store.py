@@ -148,8 +148,7 @@ class FollowStore:
 
         After a shard's clock has jumped, the bounds are wrong until its next answer.
 
-        Raises:
-            FollowStoreUnavailableError: no shard has answered since the store was opened.
+        Raises FollowStoreUnavailableError: no shard has answered since the store was opened.
         """
         bounds = self._all.between()
         if not bounds:
@@ -391,8 +390,7 @@ class FollowStore:
         marked. A deletion marks its pin in both, even if the pin is not there yet. The transaction that marks it in the
         index of its board also takes it out of the board's order.
 
-        Raises:
-            FollowStoreUnavailableError: some may be written; write all again.
+        Raises FollowStoreUnavailableError: some may be written; write all again.
         """
         followers: list[FollowerRow] = [
             (KIND_CODES[edge.followee.kind], edge.followee.id, edge.follower, edge.ts, int(edge.active))
@@ -660,8 +658,7 @@ class FollowStore:
 
         write: False only counts.
 
-        Raises:
-            FollowStoreUnavailableError: some may be written; begin again.
+        Raises FollowStoreUnavailableError: some may be written; begin again.
         """
         return reconciling.walk(self._all, write=write)
 
@@ -691,8 +688,7 @@ class FollowStore:
         and of idempotency keys become `to_ms`, because with them the store would forget, or wait. Refills that were
         asked for or done later are forgotten, so that they are done again.
 
-        Raises:
-            FollowStoreUnavailableError: some shards were brought back; do it again.
+        Raises FollowStoreUnavailableError: some shards were brought back; do it again.
         """
         ahead = {number: self._all.on(number, lambda each: each.bring_back(to_ms)) for number in range(len(self._all))}
         return {number: ms for number, ms in ahead.items() if ms}

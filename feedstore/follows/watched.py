@@ -102,8 +102,7 @@ class Watched:
     def call(self, call: Callable[[Shard, _Work], _Result], work: _Work) -> _Result:
         """Calls this shard.
 
-        Raises:
-            FollowStoreUnavailableError: at once if the shard is known to be away.
+        Raises FollowStoreUnavailableError: at once if the shard is known to be away.
         """
         self.refuse_away()
         began_s = self._clock()
@@ -191,13 +190,7 @@ class Watched:
 
 
 class Shards:
-    """The shards of a store. Thread-safe.
-
-    executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with the
-        shards.
-    background: begins a look at a shard while its callers continue. None if asking a shard costs nothing.
-    clock: monotonic seconds that also count while the machine is suspended.
-    """
+    """The shards of a store. Thread-safe. executor, background, clock, meter: as of the `FollowStore`."""
 
     def __init__(
         self,

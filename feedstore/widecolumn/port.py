@@ -195,8 +195,7 @@ class WideColumnStore(Protocol):
 
         deadline_s: a time of `time.monotonic`. A store on servers gives up when it passes; a store in files ignores it.
 
-        Raises:
-            UnavailableError: ask another replica.
+        Raises UnavailableError: ask another replica.
         """
 
     def cells(self, row: bytes) -> list[Cell]:
@@ -214,8 +213,7 @@ class WideColumnStore(Protocol):
         For diagnosis: it costs as much as reading the whole row with its markers. Expired markers that were dropped are
         not found. The row is as it was when a row of this table was last read through this object, or later.
 
-        Raises:
-            UnavailableError
+        Raises UnavailableError.
         """
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
@@ -225,8 +223,7 @@ class WideColumnStore(Protocol):
         Rows with nothing visible are left out. Memory does not depend on the number of rows. Each row is as it was at
         some moment during the scan; different rows may show different moments.
 
-        Raises:
-            UnavailableError: at any step; start again after the last row that arrived.
+        Raises UnavailableError: at any step; start again after the last row that arrived.
         """
 
     def sweep(self, now_ms: int) -> Sweep | None:

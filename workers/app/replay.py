@@ -177,9 +177,8 @@ def replay(
     bad_line: is told the number of each line that could not be recorded, and why; the others are recorded.
     progress: is told now and then what was done so far, and how many bytes were read.
 
-    Raises:
-        InterruptedReplayError: the follow store is unavailable, a board is crowded, the source cannot be read, or a
-            signal came.
+    Raises InterruptedReplayError: the follow store is unavailable, a board is crowded, the source cannot be read, or a
+    signal came.
     """
     done = Replayed()
     bytes_read = 0

@@ -89,9 +89,8 @@ def open_ports(
     publish. may_be_away: whether the servers of the follow store and of the queue are opened when they are used, as
     clusters always are; files must be there in any case. tracer: the caller closes it, after the ports.
 
-    Raises:
-        ConfigError, FollowStoreUnavailableError, QueueUnavailableError. No error of a cluster: these are opened when
-        they are used.
+    Raises ConfigError, FollowStoreUnavailableError, QueueUnavailableError. No error of a cluster: these are opened when
+    they are used.
     """
     clock = clock or feedstore_wiring.clock_of(config)
     with ExitStack() as stack:
@@ -124,8 +123,7 @@ def open_ports(
 def create(config: Config) -> None:
     """Makes every store of a home; existing ones stay as they are.
 
-    Raises:
-        ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: a part is done; do it again.
+    Raises ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: a part is done; do it again.
     """
     feedstore_wiring.create_follows(config)
     feedstore_wiring.clock_of(config)()  # from now on every process of the home is compared with this one

@@ -235,8 +235,7 @@ def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float
     """Waits until everything that committed before now has landed in every cluster. If there is no worker that could
     land it, returns at once what waits.
 
-    Raises:
-        TryLaterError: a worker runs, or may run elsewhere, and it has not landed in time.
+    Raises TryLaterError: a worker runs, or may run elsewhere, and it has not landed in time.
     """
     now_ms = ports.follows.now()
     deadline = time.monotonic() + wait_s

@@ -109,8 +109,7 @@ def sweep(
     """Trims one cluster, and drops masked versions and expired markers. None: the cluster sweeps by itself, and was
     only asked to check whether it is time. It runs where the cluster's writer runs. clock: monotonic seconds.
 
-    Raises:
-        UnavailableError, FollowStoreUnavailableError: do it again later.
+    Raises UnavailableError, FollowStoreUnavailableError: do it again later.
     """
     began_s = clock()
     now_ms = follows.now()

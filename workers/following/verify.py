@@ -110,8 +110,7 @@ class Verifier:
 
         A cluster that is damaged is left out from then on.
 
-        Raises:
-            UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: continue after the last `up_to`.
+        Raises UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: continue after the last `up_to`.
         """
         self._users = self._entries = self._suspects = 0
         for first, last in spans:

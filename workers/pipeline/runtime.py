@@ -140,8 +140,7 @@ class Worker:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Runs until `stop` is called or `until` (asked every few milliseconds) says so; then ends every loop in order.
 
-        Raises:
-            WorkerFailedError: a loop ended by itself.
+        Raises WorkerFailedError: a loop ended by itself.
         """
         started: list[threading.Thread] = []
         try:

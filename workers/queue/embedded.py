@@ -590,8 +590,7 @@ class EmbeddedDeadLetters:
 def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
     """Opens the dead letters at a path, and makes them if they are missing. The file is their own or a queue's.
 
-    Raises:
-        QueueUnavailableError: the file cannot be written, or is something else.
+    Raises QueueUnavailableError: the file cannot be written, or is something else.
     """
     try:
         file = open_file(path)

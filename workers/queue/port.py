@@ -156,8 +156,7 @@ class Consumer(Protocol):
         in every round without a poll. If neither `poll` nor `keep_alive` is called for `max_poll_interval_ms`, the
         group evicts this member and gives its partitions to others.
 
-        Raises:
-            QueueUnavailableError: later; nothing was skipped.
+        Raises QueueUnavailableError: later; nothing was skipped.
         """
 
     def close(self) -> None:
@@ -186,14 +185,11 @@ class Tail(Protocol):
 
 
 class Queue(Protocol):
-    """All topics. Thread-safe."""
+    """All topics. Thread-safe. Every method may raise QueueUnavailableError: later."""
 
     def partitions(self, topic: Topic[object]) -> int:
         """How many partitions a topic has now, numbered from 0. All that were published to before the call are counted;
         partitions may be added at any time, and are never removed.
-
-        Raises:
-            QueueUnavailableError: later.
         """
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
@@ -217,55 +213,32 @@ class Queue(Protocol):
     def consumer(self, topic: Topic[object], group: str) -> Consumer:
         """A new member of a group; the caller closes it.
 
-        Raises:
-            GroupBusyError: the group has a live consumer, and this queue has one at a time.
-            QueueUnavailableError: later.
+        Raises GroupBusyError: the group has a live consumer, and this queue has one at a time.
         """
 
     def tail(self, topic: Topic[object]) -> Tail:
-        """A reader of all that is published from now on; the caller closes it.
-
-        Raises:
-            QueueUnavailableError: later.
-        """
+        """A reader of all that is published from now on; the caller closes it."""
 
     def members(self, topic: Topic[object], group: str) -> int | None:
         """How many consumers of the group are live, in any process. A consumer whose process was killed or suspended
         counts for some seconds more, and one whose thread hangs for minutes more. None: this queue does not know the
         consumers of other processes.
-
-        Raises:
-            QueueUnavailableError: later.
         """
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         """The committed position of a group in each partition in which it has one: the offset of the next message that
         it wants. Safe while a consumer is live, in any process.
-
-        Raises:
-            QueueUnavailableError: later.
         """
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
-        """The offset of the first message that is kept in each partition; in an empty one, of the next message.
-
-        Raises:
-            QueueUnavailableError: later.
-        """
+        """The offset of the first message that is kept in each partition; in an empty one, of the next message."""
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
-        """The offset of the next message that each partition will get: a group with this position has read all of it.
-
-        Raises:
-            QueueUnavailableError: later.
-        """
+        """The offset of the next message that each partition will get: a group with this position has read all of it."""
 
     def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
         """The offset of the first message that was published at or after a time and is kept, in each partition that has
         one. from_ms: ms since 1970, by the clock that publish times are stamped with.
-
-        Raises:
-            QueueUnavailableError: later.
         """
 
     def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:

@@ -62,8 +62,7 @@ class KafkaDeadLetters:
     def open(cls, address: KafkaAddress) -> "KafkaDeadLetters":
         """Opens the dead letters at an address.
 
-        Raises:
-            QueueUnavailableError: no broker answers, or the topic is missing.
+        Raises QueueUnavailableError: no broker answers, or the topic is missing.
         """
         with translated(str(address)):
             client = kafka.KafkaConsumer(

@@ -72,8 +72,7 @@ class KafkaQueue:
     def open(cls, address: KafkaAddress, topics: Iterable[Topic[object]]) -> "KafkaQueue":
         """Opens the queue at an address, with these topics.
 
-        Raises:
-            QueueUnavailableError: no broker answers, or a topic is missing.
+        Raises QueueUnavailableError: no broker answers, or a topic is missing.
         """
         admin = connect(address)
         try:
@@ -309,8 +308,7 @@ class KafkaQueue:
 def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
     """Opens a client for everything but publishing and reading; the caller closes it. Thread-safe.
 
-    Raises:
-        QueueUnavailableError: no broker answers.
+    Raises QueueUnavailableError: no broker answers.
     """
     with translated(str(address)):
         return kafka.KafkaAdminClient(

@@ -114,8 +114,7 @@ def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[To
 
     A retention counts as a difference only if rule 8 forbids it: a longer one does not.
 
-    Raises:
-        QueueUnavailableError: no broker answers, or it refuses.
+    Raises QueueUnavailableError: no broker answers, or it refuses.
     """
     with closing(connect(address)) as admin, translated(str(address)):
         return [*_topic_differences(admin, wanted), *_broker_differences(admin)]
@@ -138,8 +137,7 @@ def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
 def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
     """Makes missing topics, adds partitions, changes settings; returns the differences that only an operator can mend.
 
-    Raises:
-        QueueUnavailableError: later; some may have been done. Doing it again is fine.
+    Raises QueueUnavailableError: later; some may have been done. Doing it again is fine.
     """
     with closing(connect(address)) as admin, translated(str(address)):
         found = _topic_differences(admin, wanted)
