@@ -21,7 +21,7 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
         stream.flush()
         os.fsync(file)
     new.replace(path)
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
 @contextmanager
@@ -46,19 +46,12 @@ def changing(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def sync_file(path: Path) -> None:
-    """Makes all that any process has written to a file durable. Raises OSError, such as FileNotFoundError."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Makes durable what any process has written to a file, or the names in a directory. Raises OSError, such as
+    FileNotFoundError.
+    """
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(file)
+        os.fsync(opened)
     finally:
-        os.close(file)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable. Raises OSError."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        os.close(opened)

@@ -23,26 +23,3 @@ from feedstore.boards.port import (
 )
 from feedstore.boards.sequences import SPACING, Spacing, Spot, between, room
 from feedstore.boards.store import Boards
-
-__all__ = [
-    "FROM_BOTTOM",
-    "MAX_PAGE",
-    "MAX_ROWS",
-    "SPACING",
-    "BoardCrowdedError",
-    "BoardFindings",
-    "BoardPage",
-    "BoardPin",
-    "Boards",
-    "Mark",
-    "Move",
-    "Place",
-    "Placed",
-    "ReorderRefusedError",
-    "Respaced",
-    "RoomSpread",
-    "Spacing",
-    "Spot",
-    "between",
-    "room",
-]

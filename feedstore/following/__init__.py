@@ -10,32 +10,7 @@ from feedstore.following.layout import (
     feed_table,
     pins_and_times,
     row_key,
-    user_of,
 )
 from feedstore.following.pages import MAX_PAGE, Cursor, Page, decode_cursor, encode_cursor
 from feedstore.following.settings import MAX_CHUNK, Limits
 from feedstore.following.witnesses import Witnesses, is_witness, trusted_watermark
-
-__all__ = [
-    "FEEDS",
-    "MAX_CHUNK",
-    "MAX_PAGE",
-    "ROW_BYTES",
-    "Cursor",
-    "Limits",
-    "Page",
-    "Witnesses",
-    "bucket",
-    "columns",
-    "decode_cursor",
-    "encode_cursor",
-    "entries_of",
-    "feed_table",
-    "feeds_ascending",
-    "is_witness",
-    "pins_and_times",
-    "row_key",
-    "rows_ascending",
-    "trusted_watermark",
-    "user_of",
-]

@@ -40,14 +40,6 @@ def bucket_range(number: int, from_user: int) -> tuple[bytes, bytes | None]:
     return _ROW(number, from_user), bytes([number + 1]) if number < 255 else None
 
 
-def user_of(row: bytes) -> int:
-    """The user of a row key. Raises ValueError for a key that `row_key` did not make."""
-    user = int.from_bytes(row[1:], "big")
-    if row_key(user) != row:
-        raise ValueError(f"not a row key of a feed: {row.hex()}")
-    return user
-
-
 def column(pin: int, created_ms: int) -> bytes:
     return _COLUMN.pack(MAX_ID - created_ms, pin)
 

@@ -20,24 +20,3 @@ from feedstore.widecolumn.port import (
     UnsafeTableError,
     WideColumnStore,
 )
-
-__all__ = [
-    "MAX_LIMIT",
-    "Access",
-    "Cell",
-    "Cluster",
-    "DamagedError",
-    "DeleteCells",
-    "DeleteColumns",
-    "Mutation",
-    "Put",
-    "PutCells",
-    "RefusedError",
-    "StoreError",
-    "Sweep",
-    "Table",
-    "Trim",
-    "UnavailableError",
-    "UnsafeTableError",
-    "WideColumnStore",
-]

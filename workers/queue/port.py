@@ -234,7 +234,7 @@ class Queue(Protocol):
         """The offset of the first message that is kept in each partition; in an empty one, of the next message."""
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
-        """The offset of the next message that each partition will get: a group with this position has read all of it."""
+        """The offset of the next message that each partition will get: a group with this position has read it all."""
 
     def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
         """The offset of the first message that was published at or after a time and is kept, in each partition that has

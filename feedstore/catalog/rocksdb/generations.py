@@ -72,8 +72,8 @@ def write(
         about = _About(as_of_ms, checked.records, size, checked.sha256, int((clock() - began_s) * 1_000))
         durable.replace(path / _ABOUT, msgspec.json.encode(about).decode() + "\n")
         for each in path.iterdir():
-            durable.sync_file(each)
-        durable.sync_directory(path)
+            durable.sync(each)
+        durable.sync(path)
     return checked
 
 
