@@ -47,9 +47,7 @@ def changing(path: Path) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Makes durable what any process has written to a file, or the names in a directory. Raises OSError, such as
-    FileNotFoundError.
-    """
+    """Makes all that was written to a file, or the names in a directory, durable. Raises OSError."""
     opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(opened)

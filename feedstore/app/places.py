@@ -32,5 +32,4 @@ class ClusterPlace(Protocol):
 
 
 def replica(name: str, cluster: Cluster) -> Replica:
-    """A replica on the tables of a cluster."""
     return Replica(name, {table: cluster.table(table) for table in (FEEDS, PROGRESS)})

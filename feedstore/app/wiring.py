@@ -109,7 +109,6 @@ def reads_of(config: Config, name: str) -> Reads:
 
 
 def tables(config: Config) -> list[Table]:
-    """The tables of every cluster."""
     limits = config.limits
     return [feed_table(limits.cap, limits.slack, limits.purge_window_ms), progress_table(limits.purge_window_ms)]
 

@@ -51,9 +51,7 @@ Read = Callable[[Way, Start, int, int], Run]
 
 
 def merged(spacing: Spacing, way: Way, run: Run, limit: int) -> tuple[list[BoardPin], Spot | None]:
-    """The pins of a reading in their order, and the place up to which the reading is complete; None if it is complete
-    to the end of the board.
-    """
+    """The pins of a reading in order, and the place up to which it is complete; None: to the end of the board."""
 
     def order(spot: Spot) -> tuple[int, int]:
         ahead, pin = spot.order()

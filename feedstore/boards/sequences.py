@@ -53,8 +53,7 @@ class Spacing:
     def above_all(self, now_ms: int, top: int) -> int | None:
         """A sequence above the topmost one, as if the pin were saved now. None if there is none below the ceiling.
 
-        The middle between the topmost one and the ceiling is no alternative: it would be above all pins of the next
-        centuries.
+        The middle between the topmost one and the ceiling would be above all pins of the next centuries.
         """
         wanted = max(now_ms * self.unit, top + self.lift)
         return wanted if wanted < self.ceiling else between(self.ceiling, top)
@@ -64,7 +63,6 @@ class Spacing:
         return bottom - self.lift if bottom > 2 * self.lift else between(bottom, 0)
 
     def row(self, pin: int, sequence: int, created_ms: int, moved_ms: int) -> PlacedRow:
-        """The row of a placed pin."""
         return PlacedRow(pin, sequence, sequence // self.unit, created_ms, moved_ms)
 
     @property

@@ -24,9 +24,7 @@ ENTRY_BYTES: Final = 330
 """About how many bytes an entry takes in addition to its key and its record."""
 
 HEARD: Final = 2**32 - 1
-"""The number of rollbacks of an entry that is from the stream of updates: no rollback ends it, as every generation
-agrees with the stream.
-"""
+"""The `rollbacks` of an entry from the stream of updates: none ends it, as every generation agrees with the stream."""
 
 T = TypeVar("T")
 
@@ -87,8 +85,7 @@ class RolledBack(NamedTuple):
 
 class CacheEntry(NamedTuple, Generic[T]):
     """The answer of a key. expires_ms: by the monotonic clock. stream: the connection that follows it, or 0. rollbacks:
-    how many had been noticed when it was fetched; HEARD if it is from the stream. record: in its form; None if there is
-    none.
+    how many had been noticed when it was fetched; HEARD if it is from the stream. record: in its form, or None.
     """
 
     expires_ms: int
@@ -203,7 +200,6 @@ class Cache(Generic[T]):
         return now_ms + int(self.lifetimes.ttl_ms * (1 - JITTER * self._random()))
 
     def put(self, key: bytes, entry: CacheEntry[T]) -> None:
-        """Replaces the entry of the key."""
         self.puts += 1
         before = self._entries.get(key)
         self._entries[key] = entry[:]  # a slice of a named tuple is a plain one

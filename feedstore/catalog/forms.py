@@ -11,9 +11,7 @@ T = TypeVar("T")
 
 
 class Form(Protocol[T]):
-    """Makes the object that the cache keeps of a record: once instead of at each look. The garbage collector must not
-    walk the object.
-    """
+    """Makes, once, the object that the cache keeps of a record. The garbage collector must not walk it."""
 
     def made(self, key: bytes, record: bytes) -> T:
         """The object of a record. Raises CatalogUnavailableError if this program cannot read the record."""

@@ -76,7 +76,6 @@ AS_PINS: Final = AsPins()
 
 
 def update_of(action: PinSaved | PinDeleted) -> Update:
-    """The update that an action leads to."""
     deleted = isinstance(action, PinDeleted)
     return Update(key_of(action.pin.pin), action.committed_ms + deleted, record_of(action.pin, deleted=deleted))
 

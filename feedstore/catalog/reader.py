@@ -37,9 +37,7 @@ from feedstore.replicas.attempts import Attempt, Reads
 T = TypeVar("T")
 
 ROUNDS: Final = 2
-"""How often a key is tried. If a batch does not get a key from the fetch of another one, all that waited try it again,
-in one fetch.
-"""
+"""How often a key is tried. If the fetch of another batch does not bring it, all that waited try it in one fetch."""
 
 NOTHING_HELD: Final[CacheAnswer[Any]] = CacheAnswer({}, set(), [], None)
 
@@ -180,9 +178,7 @@ class Catalog(Generic[T]):
             self._heard.begin(after_ms)
 
     def entered(self, update: Update) -> None:
-        """Takes an update: replaces the entry of its key, if the update is newer. Updates may repeat and come in any
-        order.
-        """
+        """Takes an update: replaces the entry of its key by a newer one. Updates may repeat and come in any order."""
         version = stamp(update)
         with self._lock:
             self._heard.add(update)

@@ -51,9 +51,7 @@ NO_KEY_TRIES: Final = 2
 
 
 class FeedApi(NamedTuple):
-    """The objects that the endpoints work on. now_ms: the clock for pins that are saved without a time. hour: plots of
-    the work of the last hour.
-    """
+    """What the endpoints work on. now_ms: the clock for pins without a time. hour: plots of the last hour."""
 
     service: FeedService
     queues: Queues

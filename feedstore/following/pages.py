@@ -58,9 +58,7 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries of the columns, in the same order. They are made at each call: a caller that does not look at
-        them does not pay for them.
-        """
+        """The entries of the columns, in the same order, made at each call: only callers that want them pay."""
         return entries_of(self.columns)
 
     @property

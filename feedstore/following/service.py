@@ -212,9 +212,7 @@ class FeedService:
         return self._one(Unfollow(follower, followee), key, Unfollowed)
 
     def save_pin(self, pin: Pin, key: str | None = None) -> PinSaved:
-        """Saves a pin. Saving it again with the same values changes nothing; with other values, or after its deletion,
-        it is refused.
-        """
+        """Saves a pin. Saving it again changes nothing; with other values, or after its deletion, it is refused."""
         return self._one(SavePin(pin), key, PinSaved)
 
     def delete_pin(self, pin: int, key: str | None = None) -> PinDeleted:

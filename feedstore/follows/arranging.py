@@ -78,9 +78,7 @@ class BoardRows(Protocol):
         """As `FollowStore.board_run`, but as this transaction sees the board."""
 
     def quiet(self) -> int | None:
-        """A version number. If a later transaction sees the same one, no living line of an unplaced pin was added
-        since. None if that is unknown.
-        """
+        """A number: as long as it is the same, no living line of an unplaced pin was added. None if that is unknown."""
 
 
 class Arranged(NamedTuple):

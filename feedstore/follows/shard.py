@@ -65,9 +65,7 @@ UnrelayedRow = tuple[int, int, int, bytes]
 
 
 def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Puts encoded actions into rows of the outbox, in their order and within the bounds of a row. Yields (number of
-    actions, body) of each row.
-    """
+    """Yields the rows of the outbox that hold these encoded actions, in order, each as (number of actions, body)."""
     some: list[bytes] = []
     size = 0
     for action in actions:
@@ -214,8 +212,7 @@ class Shard(Protocol):
         """The first `limit` rows of the follower indexes of several followees: in the order of `places`, ascending by
         follower within each.
 
-        places: (follower, kind, followee), ascending by (kind, followee). Each gives that followee's rows after that
-            follower.
+        places: (follower, kind, followee), ascending by (kind, followee). Each gives its rows after it.
         """
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
@@ -295,9 +292,7 @@ class Shard(Protocol):
         """As `FollowStore.expire`."""
 
     def bring_back(self, to_ms: int) -> int:
-        """As `FollowStore.bring_back`. Returns by how many ms the shard was ahead, 0 if it was not. Calling it again
-        changes nothing.
-        """
+        """As `FollowStore.bring_back`. Returns by how many ms the shard was ahead, or 0. It may be called again."""
 
     def counts(self) -> RecordCounts: ...
 

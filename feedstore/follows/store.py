@@ -703,7 +703,6 @@ class FollowStore:
     # -----------------------------------------------------------------------------------------------------------
 
     def _home(self, action: Action | RecordedAction) -> int:
-        """The shard of an action's own record."""
         if len(self._all) == 1:
             return 0
         return self._all.shard_of(_home_id(action))

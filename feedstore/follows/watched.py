@@ -224,7 +224,6 @@ class Shards:
         return grouped
 
     def on(self, number: int, call: Callable[[Shard], _Result]) -> _Result:
-        """Calls one shard."""
         return self._watched[number].call(lambda shard, _: call(shard), None)
 
     def on_each(self, work: Mapping[int, _Work], call: Callable[[Shard, _Work], _Result]) -> dict[int, _Result]:

@@ -99,9 +99,7 @@ class ReplicaHealth:
     # ------------------------------------------------------------------------------------------------------------
 
     def begin(self) -> ReadPlan:
-        """Begins a read, which earns budget for hedges. The p95 behind their delay is computed again every
-        `_LOOK_AGAIN` reads.
-        """
+        """Begins a read, which earns budget for hedges. Their delay is computed again every `_LOOK_AGAIN` reads."""
         with self._lock:
             self._budget.earn()
             if self._reads % _LOOK_AGAIN == 0:

@@ -159,9 +159,7 @@ class _Bounds(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The columns of holds that may not have passed, by kind. `put_off` also has what is parked, as holds that no tick
-    passes, at least the first.
-    """
+    """Columns of holds that may not have passed, by kind. `put_off` also has the first of what is parked, at least."""
 
     put_off: list[bytes]
     refills: list[bytes]
@@ -347,9 +345,8 @@ class Progress:
         self._store.apply([DeleteColumns([(self._row(_PUT_OFF), at_ms)], [column]) for column in columns])
 
     def lift_all(self, now_ms: int) -> None:
-        """Lifts all notes of earlier versions, because what they parked is gone: none of it will land, and something
-        else keeps the watermark back instead. now_ms: the store's time, from which it counts how long the lifting is
-        remembered.
+        """Lifts all notes of earlier versions: what they parked is gone and will not land, and something else keeps the
+        watermark back. now_ms: the store's time, from which it counts how long the lifting is remembered.
         """
         for page in self._pages(self._row(_PUT_OFF), _before(_EACH)):
             self.lift([(until - _EACH, number) for until, number in map(_HOLD.unpack, page)], now_ms)

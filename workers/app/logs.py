@@ -24,9 +24,7 @@ _Event = MutableMapping[str, Any]
 """The content of a log line. timestamp: a datetime."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 _WRITE_MAX: Final = 4_096
-"""A pipe takes this many bytes as a whole, whatever else is written to it meanwhile, and without waiting if it is ready
-(PIPE_BUF of Linux).
-"""
+"""A pipe takes this many bytes as a whole, and without waiting if it is ready (PIPE_BUF of Linux)."""
 
 
 class Stderr(Protocol):
@@ -240,9 +238,7 @@ class Plain:
 
 
 class Unwaiting:
-    """A stderr that never waits. send: writes a part of what it is given, at once, and returns how many bytes; raises
-    OSError if none.
-    """
+    """A stderr that never waits. send: writes some bytes at once, and returns how many; raises OSError if none."""
 
     def __init__(self, send: Callable[[bytes], int]) -> None:
         self._send = send

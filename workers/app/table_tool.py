@@ -50,8 +50,7 @@ class TableTool:
     ) -> None:
         """Runs one command. line: gets each line of its output at once. waiting: is called now and then.
 
-        Raises TableToolError, also if the tool does not end in time: it is then killed, and HBase finishes what it has
-        begun.
+        Raises TableToolError, also if the tool does not end in time: it is killed, and HBase finishes its work.
         """
         argv = [
             _java(), *_FLAGS, "-cp", self.class_path, _CLASS,

@@ -153,9 +153,7 @@ class RecordedExpanded(End):
 
 
 def _matter(ports: Ports, cluster: str) -> str | None:
-    """Why nothing lands in a cluster; None if it answers. It asks only for the notes of progress: a worker has no other
-    table of the cluster.
-    """
+    """Why nothing lands in a cluster; None if it answers. A worker can only ask for the notes of progress."""
     try:
         Progress(ports.replicas[cluster].progress).watermark()
     except UnavailableError as error:

@@ -146,7 +146,6 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
 
 
 def topics_of(config: Config) -> tuple[Topic[object], ...]:
-    """The topics of a home's queue."""
     if not posted(config.catalogs):
         return TOPICS
     from workers.catalog.topics import UPDATES  # noqa: PLC0415 - other homes do not pay for it
@@ -510,7 +509,6 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
 
 
 def sweeping(ports: Ports, config: Config, cluster: str) -> Callable[[], Sweep | None]:
-    """The sweep of a cluster."""
     return partial(sweep, _metered(ports, cluster), ports.follows, config.limits, time.monotonic, ports.meter)
 
 

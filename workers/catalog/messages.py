@@ -101,5 +101,4 @@ def _refuse_other_version(value: bytes) -> None:
 
 
 def schema() -> dict[str, object]:
-    """The JSON Schema of the messages."""
     return msgspec.json.schema(_Envelope)

@@ -45,8 +45,7 @@ def in_each(clusters: Iterable[str], step: Callable[[str], T]) -> Outcomes[T]:
 def load(stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[Entry]) -> Outcomes[Generation]:
     """Runs the loads, and returns the outcome of each. entries: keys strictly ascending.
 
-    Raises the errors of `entries`, and those of a load that are no CatalogError: then nothing that was loaded is in
-    use.
+    Raises the errors of `entries`, and those of a load that are no CatalogError: then nothing loaded is in use.
     """
     handed = {name: _Handed() for name in stores}
     with ThreadPoolExecutor(max(1, len(stores)), thread_name_prefix="catalog-load") as threads:

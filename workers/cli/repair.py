@@ -214,9 +214,7 @@ class _Pace:
 
 @contextmanager
 def _landing(session: Session, wait_s: float) -> Iterator[tuple[Ports, Land]]:
-    """Opens a home; gives its ports, and a function that waits until all that was published has landed. If no worker
-    runs, the function runs one.
-    """
+    """Opens a home; gives its ports, and a function that waits until all that was published has landed."""
     with ExitStack() as stack:
         writers: Sequence[WriterProcess] | None = None
         endpoint: MetricsEndpoint | None = None

@@ -13,7 +13,6 @@ EXPANDER = "expander"
 
 
 def writer_group(cluster: str) -> str:
-    """The consumer group that writes a cluster."""
     return f"writer-{cluster}"
 
 

@@ -679,7 +679,6 @@ class Begun(Generic[Body]):
             return True
 
     def close(self) -> None:
-        """Leaves the group."""
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()

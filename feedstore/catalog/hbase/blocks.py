@@ -33,9 +33,7 @@ PART_KEYS: Final = 4_096
 
 REGIONS: Final = 4
 _RUN: Final = 256
-"""This many consecutive blocks are in one region, so that a write concerns only one or two regions: for each, a server
-syncs its log.
-"""
+"""How many consecutive blocks one region has: a write concerns few regions, as a server syncs its log for each."""
 
 _ENTRY_BYTES: Final = 6
 _PART: Final = b"\xff"

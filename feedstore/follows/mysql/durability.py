@@ -32,9 +32,7 @@ def refuse_unsafe(server: MySQLServer, settings: Mapping[str, str]) -> None:
 
 
 def unsafe(settings: Mapping[str, str]) -> list[str]:
-    """Every setting that is unsafe, with what it must be. Pure. settings: as the server names them; one that it does
-    not have is none of its own.
-    """
+    """Every setting that is unsafe, with what it must be. Pure. settings: those that the server has, by its names."""
     has = {name.lower(): value.upper() for name, value in settings.items()}
     found = [
         f"{name} is {has[name]}, expected {safe[0]}"

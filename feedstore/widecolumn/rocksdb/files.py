@@ -43,9 +43,7 @@ MERGED_FROM_IF_BUSY = 8
 merges its cells less often.
 """
 JUDGED_WRITES = 64
-"""How many writes of a cluster are judged together. A cluster at rest, which only notes how far it is, takes about a
-quarter of a minute for them.
-"""
+"""How many writes of a cluster are judged together. A cluster at rest makes them in about a quarter of a minute."""
 BUSY_BYTES = MIB
 REST_BYTES = 64 * 1024
 """A table is busy if it got at least BUSY_BYTES in these writes, and at rest if it got less than REST_BYTES. What a
@@ -118,9 +116,7 @@ class Files:
                     break
 
     def _leave(self) -> None:
-        """Stops the background's work, and leaves the rest as it is until the process ends: a RocksDB that is closed,
-        or dropped, removes files.
-        """
+        """Stops the background's work, and leaves the rest until the process ends: closing a RocksDB removes files."""
         self.db.cancel_all_background(True)
         for each in (*self.families.values(), self.db):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))

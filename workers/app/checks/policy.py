@@ -22,9 +22,7 @@ _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs",
 
 
 def machine_off(offset_ms: int) -> str:
-    """The fault of a machine whose clock differs from the home's time, and how to mend it. offset_ms: how far it is
-    ahead.
-    """
+    """The fault of a machine whose clock differs from the home's time, and its mend. offset_ms: how far it is ahead."""
     which = "ahead of" if offset_ms > 0 else "behind"
     return (
         f"this machine's clock is {abs(offset_ms) / 1_000:,.0f} s {which} the home's time, by which all processes of"
