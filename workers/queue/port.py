@@ -6,8 +6,12 @@ progress; it is committed only after the effect is durable (rule 11). `tests/que
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
+from feedstore import validation
+from feedstore.domain import InvalidValueError
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
 
 MAX_MESSAGE_BYTES = 1_000_000
@@ -16,6 +20,10 @@ MAX_POLL_BYTES = 500_000
 """The most bytes of messages that one poll returns: decoded, messages take twenty times as much memory."""
 MAX_PARTITIONS = 1_024
 
+VERSION: Final = 1
+"""The version of a message, unless its product says otherwise."""
+UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""The errors that a decoder raises for bytes that it cannot read."""
 
 Body = TypeVar("Body")
 Body_co = TypeVar("Body_co", covariant=True)
@@ -345,6 +353,49 @@ def _lost(queue: Queue, topic: Topic[object], group: str) -> dict[int, tuple[int
         if lost := max(0, first - position, position - ends[partition]):
             found[partition] = lost, first
     return found
+
+
+# Messages in versioned JSON: objects that have their version as `v`
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class _Version(msgspec.Struct, frozen=True):
+    v: int
+
+
+_version = msgspec.json.Decoder(_Version)
+
+
+def decoded(decoder: "msgspec.json.Decoder[Thing]", value: bytes, newest: int = VERSION) -> Thing:
+    """Decodes a message. newest: the newest version of such a message. If the decoder's type has the version as a plain
+    number, the caller checks it with `refuse_version`. Raises MalformedError.
+    """
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    try:
+        return decoder.decode(value)
+    except (msgspec.ValidationError, InvalidValueError) as error:
+        try:
+            version = _version.decode(value).v
+        except UNREADABLE:
+            version = newest
+        refuse_version(version, newest)  # the better reason to give
+        raise malformed(error, value, decoder.type) from error
+    except UNREADABLE as error:
+        raise MalformedError("not_json", validation.malformed(error)) from error
+
+
+def malformed(error: Exception, value: bytes, into: object) -> MalformedError:
+    """The error about a value that is no `into`."""
+    if isinstance(error, msgspec.ValidationError):
+        return MalformedError("malformed", str(validation.of_json(error, value, into)))
+    return MalformedError("malformed", validation.malformed(error))
+
+
+def refuse_version(version: int, newest: int = VERSION) -> None:
+    if not VERSION <= version <= newest:
+        known = VERSION if newest == VERSION else f"{VERSION} to {newest}"
+        raise MalformedError("unknown_version", f"version {version}, this worker knows {known}")
 
 
 # Moves of a group, for any adapter. Each raises as `Queue.move` does
