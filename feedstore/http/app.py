@@ -17,7 +17,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from feedstore.errors import PortError
-from feedstore.http import description, incoming, metrics, problems, site
+from feedstore.http import description, incoming, problems, site
 from feedstore.http.endpoint import Asked, Endpoint, Part
 from feedstore.http.incoming import Incoming
 from feedstore.http.metrics import Metrics
@@ -25,6 +25,7 @@ from feedstore.http.problems import ProblemError
 from feedstore.http.running import InThreads, Runners
 from feedstore.http.tokens import SCOPES, Access
 from feedstore.http.wire import Health, Token
+from feedstore.metering import exposition
 
 _log = structlog.get_logger()
 
@@ -265,7 +266,7 @@ class App:
         headers = request.headers
         self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
         text = self._metrics.text(await self._runners.looks.run(self._served.metrics, self._deadline_s()))
-        return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
+        return _answer(text, (b"content-type", exposition.MEDIA_TYPE.encode()))
 
     async def _token(self, request: Incoming) -> Response:
         headers = request.headers
