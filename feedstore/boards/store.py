@@ -194,7 +194,6 @@ class Boards:
             above = pin.sequence
         return BoardFindings(
             pins=len(pins),
-            room=min((room(gap) for gap, _ in gaps), default=None),
             narrow=[pin.pin for gap, pin in gaps if room(gap) < self._spacing.threshold],
             ties=[
                 (upper.pin, lower.pin) for upper, lower in itertools.pairwise(pins) if upper.sequence == lower.sequence

@@ -75,7 +75,6 @@ _recorded: Final[msgspec.json.Decoder[list[RecordedAction]]] = msgspec.json.Deco
 class OutboxRow(NamedTuple):
     """Actions that one transaction recorded and that are not relayed yet. (shard, id) identifies them.
 
-    committed_ms: when they committed.
     number: how many actions there are in it.
     body: the recorded actions as JSON, with commas between them, as they were written. A newer program may have
         recorded a kind that this one does not know: it is relayed unchanged.
@@ -83,7 +82,6 @@ class OutboxRow(NamedTuple):
 
     shard: int
     id: int
-    committed_ms: int
     number: int
     body: bytes
 

@@ -60,8 +60,8 @@ def deleted_on_boards(pins: Sequence[PinIndexRow]) -> list[tuple[int, int]]:
     return [(row[1], row[3]) for row in pins if row[0] == board and row[7] is not None]
 
 
-UnrelayedRow = tuple[int, int, int, bytes]
-"""(id, committed_ms, number of actions, body) of a row of the outbox."""
+UnrelayedRow = tuple[int, int, bytes]
+"""(id, number of actions, body) of a row of the outbox."""
 
 
 def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:

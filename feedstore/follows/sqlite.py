@@ -473,7 +473,7 @@ class SQLiteShard:
             # Reads no more bodies than it takes: they are large.
             counts = connection.execute("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,)).fetchall()
             return connection.execute(
-                "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"
+                "SELECT o.id, u.actions, o.body FROM outbox_unrelayed AS u"
                 " CROSS JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT ?",
                 (reaching([count for (count,) in counts], limit),),
             ).fetchall()

@@ -453,13 +453,8 @@ class FollowStore:
         return edges
 
     def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
-        """A page of the active edges of a follower in the order of their followees, after a given one. Fewer than
-        `limit` (1..MAX_PAGE) means the end.
-        """
-        _check_page(limit)
-        place = (follower, -1, 0) if after is None else (follower, KIND_CODES[after.kind], after.id)
-        rows = self._all.on(self._all.shard_of(follower), lambda shard: shard.active_edges_after([place], limit))
-        return [_edge(row) for row in rows]
+        """As `following_of` a single follower."""
+        return self.following_of([follower], None if after is None else (follower, after), limit)
 
     def following_of(self, followers: Sequence[int], after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
         """A page of the active edges of several followers in the order (follower, followee), after a given place. Fewer

@@ -186,12 +186,12 @@ class OwnDelta:
             files = self._owned()
             get = files.families[_UPDATES].get
             newest: dict[bytes, bytes] = {}
-            for key, time_ms, record in updates:
-                stamp = rule.stamp(Update(key, time_ms, record))
+            for update in updates:
+                key, stamp = update.key, rule.stamp(update)
                 with failing(self._path):
                     found = newest.get(key) or get(key)
                 if rule.replaces(stamp, None if found is None else _stamp(found)):
-                    newest[key] = stamp.to_bytes(8, "big") + (record or b"")
+                    newest[key] = stamp.to_bytes(8, "big") + (update.record or b"")
             self._write(files, _UPDATES, newest, DURABLE)
 
     def note_known(self, known_ms: int, source: int, sources: int) -> None:
