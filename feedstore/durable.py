@@ -35,9 +35,7 @@ def named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """A block that one process at a time is in, for a change of a file that depends on its text. It holds a lock file
-    next to the file. Raises OSError.
-    """
+    """A block that one process at a time is in, to change a file by its text. It holds a lock file. Raises OSError."""
     lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

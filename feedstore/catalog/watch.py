@@ -1,6 +1,4 @@
-"""What each cluster last said of a catalog, so that a report need not ask clusters or wait for them. Also notices if an
-older generation has come into use.
-"""
+"""What each cluster last said of a catalog, so that reports need not ask; and if an older generation came in use."""
 
 import threading
 from collections.abc import Callable, Sequence

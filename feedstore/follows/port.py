@@ -97,9 +97,7 @@ def actions_in(rows: Iterable[OutboxRow]) -> list[RecordedAction]:
 
 
 class Backlog(NamedTuple):
-    """How many rows of the outbox are not relayed, and how many actions are in them. oldest_ms: when the oldest row
-    committed; None if there is none.
-    """
+    """How many outbox rows are not relayed, and how many actions are in them. oldest_ms: when the oldest committed."""
 
     rows: int
     actions: int

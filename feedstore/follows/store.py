@@ -479,9 +479,7 @@ class FollowStore:
         return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
-        """The edges of those (follower, followee) pairs whose latest action committed at or after a time, active or
-        ended.
-        """
+        """Edges, active or ended, of those (follower, followee) whose latest action committed at a time or after."""
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 
     def _edge_rows(self, keys: Iterable[EdgeKey]) -> Iterator[EdgeRow]:
@@ -550,9 +548,7 @@ class FollowStore:
         ]
 
     def pins(self, pin_ids: Sequence[int]) -> dict[int, PinState]:
-        """The records of pins, deleted ones included, from the pins' own shards: the source of truth. Unknown ids are
-        left out.
-        """
+        """The records of pins, deleted or not, from their shards: the source of truth. Unknown ids are left out."""
         found = self._all.on_those_of(dict.fromkeys(pin_ids), lambda pin: pin, lambda shard, mine: shard.pins(mine))
         return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found)}
 

@@ -33,9 +33,7 @@ FORGOTTEN_S: Final = 60.0
 """A shard that has not failed for this long is called again, even if it counted as away."""
 
 DRIFT: Final = 0.001
-"""How much faster or slower than a shard's clock this machine's clock may run. Clocks that are kept in time stay within
-half of it.
-"""
+"""How much faster or slower than a shard's this machine's clock may run. Clocks kept in time stay within half of it."""
 
 _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB

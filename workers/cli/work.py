@@ -167,10 +167,7 @@ def run_worker(
     ports: opened for reading, because the writers own the clusters. endpoint: serves the counts of all processes; None:
     they are not wanted.
 
-    Raises:
-        TryLaterError, StoppedError: with `ends`, it was stopped before the end.
-        WorkerFailedError: a part of it ended by itself.
-        UnsafeTopicsError
+    Raises UnsafeTopicsError, and what `run_until` raises.
     """
     memory_tuning.relax()
     config = session.config
@@ -201,8 +198,7 @@ def run_until(
     """Runs a worker until it may end. stopped: the message if it was stopped before that.
 
     Raises:
-        TryLaterError, StoppedError: it was stopped before that.
-        TryLaterError: it ended without clusters that are away.
+        TryLaterError, StoppedError: it was stopped before that, or ended without clusters that are away.
         WorkerFailedError: a part of it ended by itself.
     """
     ends_by_s: float | None = None

@@ -77,9 +77,7 @@ class Parking:
         return parked
 
     def land(self, parked: Sequence[Parked]) -> None:
-        """Writes the deliveries that are parked for this cluster; all is durable when it returns. If it raises, land
-        all again.
-        """
+        """Writes deliveries that are parked for this cluster; durable when it returns. If it raises, land all again."""
         ours = [each for each in parked if each.cluster == self._cluster]
         if ours:
             self._writer.write([each.delivery for each in ours])

@@ -327,9 +327,7 @@ class Stage(Generic[Body]):
         return ready
 
     def _settle(self) -> bool:
-        """Notes what is done; passes ticks on and commits positions if everything before them is done. True if it
-        committed any.
-        """
+        """Notes what is done; passes ticks on and commits positions if all before is done. True if it committed any."""
         if not self._noted():
             return False
         positions = self._lots.settle(self._tick)
@@ -398,9 +396,7 @@ class Stage(Generic[Body]):
             self._ready.append(retry)
 
     def _next_retry(self, now_s: float) -> Group[Body] | Isolation[Body] | Probe[Body] | None:
-        """The next retry: of failed groups or of an outage, whichever has been due for longer, so that neither starves
-        the other.
-        """
+        """The next retry: of failed groups or of an outage, whichever has been due for longer, so that none starves."""
         if self._outages.due_s() < self._failed.due_s():
             return self._outages.take_due(now_s, self._batch)
         retried: list[Group[Body]] = []

@@ -90,9 +90,7 @@ class Tally:
         self._meter.forget(metrics.BEHIND, self._group, str(partition))
 
     def waits(self, messages: int, size: int, failing_since_s: Callable[[], Iterable[float]]) -> None:
-        """Notes how much was polled and is not done. failing_since_s: when the first failed attempts of waiting
-        messages began.
-        """
+        """Notes what is polled and not done. failing_since_s: when the first failed attempt of waiting ones began."""
         now_s = self._clock()
         if now_s - self._told_s < TELL_EVERY_S:
             return

@@ -214,9 +214,7 @@ class Queue(Protocol):
         """
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
-        """Appends messages to several partitions, as `publish` does for each, in about the time of one. Raises its
-        errors.
-        """
+        """Appends messages to several partitions, as `publish` does, in about the time of one. Raises its errors."""
 
     def consumer(self, topic: Topic[object], group: str) -> Consumer:
         """A new member of a group; the caller closes it.

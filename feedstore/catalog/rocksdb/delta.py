@@ -74,9 +74,7 @@ class View:
 
 class DeltaReader(Protocol):
     def view(self, *, latest: bool = False) -> AbstractContextManager[View]:
-        """A view of the delta, which may be a tenth of a second old. latest: with everything that was written by now.
-        Raises CatalogUnavailableError.
-        """
+        """A view of the delta, up to a tenth of a second old, unless `latest`. Raises CatalogUnavailableError."""
 
     def close(self) -> None: ...
 

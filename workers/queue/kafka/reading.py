@@ -37,9 +37,7 @@ CLOSE_S: Final = 5.0
 
 
 def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
-    """Opens a client that never moves a position by itself; raises the errors of kafka-python. options: further options
-    of the client.
-    """
+    """Opens a client that never moves a position by itself; raises kafka-python's errors. options: further ones."""
     return kafka.KafkaConsumer(
         enable_auto_commit=False,
         # If the messages at a position are gone, the client must not silently choose another position (rule 8).
