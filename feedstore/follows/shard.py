@@ -258,9 +258,7 @@ class Shard(Protocol):
     def arrange(
         self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True
     ) -> Result:
-        """As `FollowStore.arrange`. Locks are taken in the order of the board, its lines, its placed pins, the state
-        of the shard.
-        """
+        """As `FollowStore.arrange`. Locks are taken in this order: board, lines, placed pins, state of the shard."""
 
     def sync_arranged(self) -> None:
         """As `FollowStore.sync_arranged`."""

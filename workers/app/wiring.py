@@ -332,8 +332,7 @@ def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
 
 def canaries(ports: Ports, config: Config) -> list[Loop]:
     """The loops that send canaries the whole way and look for them in each cluster, if the configuration wants any. The
-    tables of the feeds must be open. A worker that ends when everything has landed has no canaries: with them it would
-    never end.
+    tables of the feeds must be open. A worker that ends when everything has landed has none: they never end.
     """
     if config.worker.canary_ms is None:
         return []

@@ -191,7 +191,5 @@ def _rows(page: Sequence[Follower]) -> Iterator[tuple[Followee, list[tuple[int, 
 
 
 def _no_earlier(deleted_ms: int, rows: Sequence[tuple[int, int]], pin: Pin) -> Block:
-    """Markers at the time of the deletion or of the edge, whichever is later: a put has its edge's timestamp and must
-    be masked.
-    """
+    """Markers at the later time of deletion and edge: a put has its edge's timestamp and must be masked."""
     return Block([(user, max(deleted_ms, ts)) for user, ts in rows], [(pin.pin, pin.created_ms)])

@@ -304,9 +304,7 @@ class Pack:
         return self._part(first, self.rows), self._part(second, self.rows)
 
     def divided(self, buckets: frozenset[int]) -> "tuple[Pack | Delivery, Pack | Delivery]":
-        """Divides the pack into the part whose row keys begin with the given bytes, some of those that it needs, and
-        the rest.
-        """
+        """Divides it into the part whose row keys begin with the given bytes, a part of what it needs, and the rest."""
         import numpy as np  # noqa: PLC0415
 
         inside = np.isin(mutations.buckets(self.rows[0]), list(buckets))

@@ -77,8 +77,7 @@ class Seen(NamedTuple):
     """The progress of a look.
 
     users, entries, suspects: how many so far. Entries are those that the feeds must hold; suspects are users whose
-        feeds differ at first sight. up_to: all users up to this one are done. findings: the findings since the last
-        report.
+        feeds differ at first sight. up_to: all users up to this one are done. findings: since the last report.
     """
 
     users: int
