@@ -58,8 +58,7 @@ class Moment(NamedTuple):
 
 class Process(msgspec.Struct, frozen=True):
     """A process whose clock was off. offset_ms: how far it was ahead of the home's time (behind: less than 0). up_ms:
-    when that was noted last. started: when the process began, as the kernel counts; None if an earlier program noted
-    it.
+    when that was noted last. started: when the process began, as the kernel counts; None if an older program noted it.
     """
 
     pid: int
@@ -231,9 +230,7 @@ class HomeClock:
         self._clock = clock
         self._mutex = threading.Lock()
         self._found = (float("-inf"), 0, 0)
-        """Of the last comparison: its time by the monotonic and by the wall clock, and what is added to the wall clock
-        since.
-        """
+        """Of the last comparison: its monotonic and its wall time, and what is added to the wall clock since."""
         self._anchor: Anchor | None = None
         self._version: tuple[int, int] | None = None
         self._noted_up_ms: int | None = None

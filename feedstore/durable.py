@@ -21,14 +21,12 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
         stream.flush()
         os.fsync(file)
     new.replace(path)
-    sync_directory(path.parent)
+    sync(path.parent)
 
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Names the file in errors of the block, as of a full disk: the system names none if the file is already open.
-    Raises OSError.
-    """
+    """Names the file in errors of the block, as of a full disk: the system names no open file. Raises OSError."""
     try:
         yield
     except OSError as error:
@@ -37,9 +35,7 @@ def named(path: Path) -> Iterator[None]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[None]:
-    """A block that one process at a time is in, for a change of a file that depends on its text. It holds a lock file
-    next to the file. Raises OSError.
-    """
+    """A block that one process at a time is in, to change a file by its text. It holds a lock file. Raises OSError."""
     lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -48,19 +44,10 @@ def changing(path: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def sync_file(path: Path) -> None:
-    """Makes all that any process has written to a file durable. Raises OSError, such as FileNotFoundError."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+def sync(path: Path) -> None:
+    """Makes all that was written to a file, or the names in a directory, durable. Raises OSError."""
+    opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(file)
+        os.fsync(opened)
     finally:
-        os.close(file)
-
-
-def sync_directory(path: Path) -> None:
-    """Makes the names in a directory durable. Raises OSError."""
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+        os.close(opened)

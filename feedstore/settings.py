@@ -1,6 +1,4 @@
-"""The parts of sections of the configuration. Each room declares the section that it reads; `app` hands the
-sections out.
-"""
+"""The parts of sections of the configuration. Each room declares the section that it reads; `app` hands them out."""
 
 import re
 from pathlib import Path

@@ -107,7 +107,7 @@ class SqliteFile:
                     with contextlib.closing(file.connect()) as connection:
                         prepare(connection)
                     if is_new:
-                        durable.sync_directory(path.parent)
+                        durable.sync(path.parent)
         finally:
             file.close()
 
@@ -166,7 +166,7 @@ class SqliteFile:
         # What is not in the log any more was synced when it was copied into the file. Without a log, that is
         # everything.
         with self.unavailable(), contextlib.suppress(FileNotFoundError):
-            durable.sync_file(self.path.resolve().with_name(f"{self.path.resolve().name}-wal"))
+            durable.sync(self.path.resolve().with_name(f"{self.path.resolve().name}-wal"))
 
     def write_grouped(self, change: Change[Result], last: Last[Result] | None = None) -> Result:
         """Makes a change, and returns its result once it is on disk. Changes of threads that wait for their turn share
@@ -349,9 +349,7 @@ class SqliteFile:
 
 
 class _Member:
-    """A change that waits for its group. woken: is released when the change has its outcome, and when another leader
-    hands it the lead.
-    """
+    """A change that waits for its group. woken: is released when it has its outcome, or gets the lead."""
 
     def __init__(self, change: Change[Any], last: Last[Any] | None, deadline: float) -> None:
         self.change = change

@@ -67,7 +67,6 @@ def place(config: Config, catalog: str, cluster: str) -> CatalogPlace:
 
 
 def form_of(catalog: str) -> Form[Any]:
-    """The form of a catalog."""
     match kind_of(catalog).source:
         case "pins":
             return AS_PINS

@@ -216,9 +216,7 @@ _KEYS: Final = {
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """A cluster's name and where it is. scheme: of its url. zookeeper: HOST:PORT, or several, for operations that no
-    gateway offers.
-    """
+    """A cluster. scheme: of its url. zookeeper: HOST:PORT, or several, for operations that no gateway offers."""
 
     name: str
     url: str

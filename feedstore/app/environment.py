@@ -34,9 +34,7 @@ class Sources:
     variables: Mapping[str, str]
 
     def blamed(self, *keys: str) -> str:
-        """The beginning of an error about the value of some keys, such as `feed.cap`: the variables that override them,
-        or else the file.
-        """
+        """Begins an error about some keys, such as `feed.cap`: the variables that override them, or else the file."""
         names = [self.variables[key] for key in keys if key in self.variables]
         return f"the environment's {' or '.join(names)}" if names else str(self.path)
 

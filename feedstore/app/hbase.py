@@ -51,8 +51,7 @@ class HBasePlace:
     def open(self, tables: Sequence[Table], access: Access) -> Cluster:
         """Opens the cluster. access: an owner checks the tables first, and refuses settings that would break the rules.
 
-        Raises:
-            UnsafeTableError: an UnavailableError; the message names each setting.
+        Raises UnsafeTableError: an UnavailableError; the message names each setting.
         """
         return HBaseCluster.open(self._url, tables, check=access == "write", name=self._name, meter=self._meter)
 

@@ -200,9 +200,7 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
 
 
 def _raise_files(config: Config) -> None:
-    """Lifts this process's limit of open files as far as allowed. Raises ConfigError if the process and its connections
-    need more.
-    """
+    """Lifts this process's limit of open files as far as allowed. Raises ConfigError if it needs more."""
     needed = config.http.connections + SPARE_PLACES + _own_files(config)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:

@@ -17,24 +17,19 @@ class ClusterPlace(Protocol):
 
     def exists(self) -> bool:
         """Whether there is anything at this place. Raises UnavailableError if that cannot be determined."""
-        ...
 
     def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
         """Makes an empty cluster; an existing one stays as it is. It exists only once `prepare` has written into it."""
-        ...
 
     def remove(self) -> None:
         """Deletes the cluster's tables and everything in them."""
-        ...
 
     def open(self, tables: Sequence[Table], access: Access) -> Cluster:
         """Opens the cluster. Raises:
         UnavailableError: the cluster does not exist. It is not created silently, because it would lack everything
             that the queue delivered before.
         """
-        ...
 
 
 def replica(name: str, cluster: Cluster) -> Replica:
-    """A replica on the tables of a cluster."""
     return Replica(name, {table: cluster.table(table) for table in (FEEDS, PROGRESS)})

@@ -27,9 +27,7 @@ def open_service(config: Config, clock: Callable[[], int] | None = None) -> Feed
 
     clock: the time for `behind_ms` and for an embedded follow store; None: `clock_of` the home.
 
-    Raises:
-        FollowStoreUnavailableError: unlike a cluster, the follow store must be there.
-        ConfigError
+    Raises ConfigError; FollowStoreUnavailableError: unlike a cluster, the follow store must be there.
     """
     clock = clock or clock_of(config)
     with ExitStack() as stack:
@@ -68,9 +66,7 @@ def open_services(config: Config, meter: Meter = UNCOUNTED, tracer: Tracer = UNT
     """All services, on one follow store. While all its servers are away, calls that need none of them still work; the
     rest work once the servers are back. meter: counts their calls. tracer: the caller closes it after the services.
 
-    Raises:
-        FollowStoreUnavailableError: a database is missing, another one, or not up to date.
-        ConfigError
+    Raises ConfigError; FollowStoreUnavailableError: a database is missing, another one, or not up to date.
     """
     clock = clock_of(config)
     with (
@@ -90,9 +86,8 @@ def services_on(
     tracer: Tracer = UNTRACED,
     meter: Meter = UNCOUNTED,
 ) -> Iterator[Services]:
-    """All services, on stores that the caller has opened and closes afterwards. The process that writes clusters in
-    files uses it, as it need not catch up with itself. clock: the time of the home. tracer: of reads. meter: counts
-    calls.
+    """All services, on stores that the caller has opened and closes afterwards. For the process that writes clusters in
+    files: it need not catch up with itself. clock: the time of the home. tracer: of reads. meter: counts calls.
     """
     with (
         reading_from(config, replicas, clock, tracer) as opened,

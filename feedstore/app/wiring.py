@@ -109,7 +109,6 @@ def reads_of(config: Config, name: str) -> Reads:
 
 
 def tables(config: Config) -> list[Table]:
-    """The tables of every cluster."""
     limits = config.limits
     return [feed_table(limits.cap, limits.slack, limits.purge_window_ms), progress_table(limits.purge_window_ms)]
 
@@ -155,9 +154,7 @@ def create_follows(config: Config) -> None:
 
 
 def missing_follows(config: Config) -> list[str]:
-    """The shards of the follow store that were not made yet, or are lost. Raises FollowStoreUnavailableError,
-    ConfigError.
-    """
+    """The shards of the follow store that are lost or not made yet. Raises FollowStoreUnavailableError, ConfigError."""
     match config.shards_scheme:
         case "sqlite":
             return [str(path) for path in sqlite.missing(config.shard_files)]

@@ -24,9 +24,7 @@ from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Pla
 
 FIRST_LOOK: Final = 16
 LOOK_MAX: Final = 16_384
-"""The most lines that one statement in a transaction looks at. The first statements look at fewer: the next pin is
-mostly among these.
-"""
+"""The most lines that one statement looks at. The first look at fewer: the next pin is mostly among these."""
 
 AROUND: Final = 128
 """The most pins above a gap, and below it, that a reorder may move to make room."""
@@ -39,8 +37,7 @@ MODEST: Final = 2
 
 SPARED: Final = 24
 """Directly below the topmost pin, where most drops are, re-spacing can make room on one side only. If the gap there has
-fewer than this many bits beyond what re-spacing gives, a pin is put at the lower end of the gap instead of its middle:
-millions fit.
+fewer than this many bits beyond what re-spacing gives, a pin is put at its lower end, not at its middle: millions fit.
 """
 
 _encoder: Final = msgspec.json.Encoder()
@@ -54,9 +51,7 @@ Read = Callable[[Way, Start, int, int], Run]
 
 
 def merged(spacing: Spacing, way: Way, run: Run, limit: int) -> tuple[list[BoardPin], Spot | None]:
-    """The pins of a reading in their order, and the place up to which the reading is complete; None if it is complete
-    to the end of the board.
-    """
+    """The pins of a reading in order, and the place up to which it is complete; None: to the end of the board."""
 
     def order(spot: Spot) -> tuple[int, int]:
         ahead, pin = spot.order()
@@ -97,9 +92,7 @@ def following(
 
 
 def start_of(spacing: Spacing, way: Way, spot: Spot, seen: Spot | None) -> Start:
-    """Where a reading from a place begins. seen: a place further on. All pins between the two places are known to be
-    placed ones.
-    """
+    """Where a reading from a place begins. seen: a place further on, up to which all pins are known to be placed."""
     start = spacing.start(way, spot)
     if seen is None or not is_further(way, seen, spot):
         return start
@@ -135,9 +128,7 @@ class _Gap(NamedTuple):
 def reorder(
     spacing: Spacing, move: Move, keys: Sequence[LineKey], now_ms: int, rows: BoardRows
 ) -> tuple[Arranged | None, Answer]:
-    """Decides a reorder: returns what to write, and the answer to the caller. keys: the lines of `move.pins()`, all of
-    which exist.
-    """
+    """Decides a reorder: what to write, and the answer. keys: the lines of `move.pins()`, all of which exist."""
     at = rows.pins(keys)
     for pin in move.pins():
         if pin not in at or not at[pin].alive:
@@ -182,23 +173,18 @@ def board_pin(spacing: Spacing, at: PinAt) -> BoardPin:
 
 def _gap(spacing: Spacing, move: Move, at: dict[int, PinAt], rows: BoardRows) -> _Gap | ReorderRefusedError | None:
     """Where the pin goes; None if it is there already."""
-    match move:
-        case Move(before=int(before), after=int(after)):
-            return _between_both(spacing, move.pin, board_pin(spacing, at[before]), board_pin(spacing, at[after]), rows)
-        case Move(before=int(before)):
-            upper = board_pin(spacing, at[before])
-            pins = following(spacing, rows.run, "down", upper.spot, 2)
-            return _unless_there(move.pin, pins, lambda lower: _Gap(upper, lower))
-        case Move(after=int(after)):
-            lower = board_pin(spacing, at[after])
-            pins = following(spacing, rows.run, "up", lower.spot, 2)
-            return _unless_there(move.pin, pins, lambda upper: _Gap(upper, lower))
-        case Move(to="top"):
-            pins = following(spacing, rows.run, "down", spacing.top, 2)
-            return _unless_there(move.pin, pins, lambda lower: _Gap(None, lower))
-        case _:
-            pins = following(spacing, rows.run, "up", spacing.bottom, 2)
-            return _unless_there(move.pin, pins, lambda upper: _Gap(upper, None))
+    known = {neighbour: board_pin(spacing, at[neighbour]) for neighbour in move.pins()[1:]}
+    if move.before is not None and move.after is not None:
+        return _between_both(spacing, move.pin, known[move.before], known[move.after], rows)
+    # The gap is next to the neighbour that is named, or to an end of the board.
+    [near] = known.values() or [None]
+    way: Way = "down" if move.before is not None or move.to == "top" else "up"
+    end = spacing.top if way == "down" else spacing.bottom
+    pins = following(spacing, rows.run, way, end if near is None else near.spot, 1)
+    far = pins[0] if pins else None
+    if far is not None and far.pin == move.pin:
+        return None
+    return _Gap(near, far) if way == "down" else _Gap(far, near)
 
 
 def _between_both(
@@ -213,15 +199,6 @@ def _between_both(
     return None if pins[0].pin == pin else _Gap(upper, lower)
 
 
-def _unless_there(pin: int, pins: Sequence[BoardPin], gap: Callable[[BoardPin | None], _Gap]) -> _Gap | None:
-    """The gap next to the neighbour, made by `gap`; None if the pin is there already. pins: the next two pins from the
-    neighbour, or from the end of the board.
-    """
-    if pins and pins[0].pin == pin:
-        return None
-    return gap(pins[0] if pins else None)
-
-
 def _between(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows) -> tuple[int, ...]:
     pins = following(spacing, rows.run, "down", upper.spot, MAX_BETWEEN + 1)
     inside = [each.pin for each in pins if each.spot.order() < lower.spot.order() and each.pin != pin]
@@ -230,22 +207,15 @@ def _between(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows:
 
 def _apart(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows) -> ReorderRefusedError:
     inside = _between(spacing, pin, upper, lower, rows)
-    return ReorderRefusedError(
-        "neighbours_apart",
-        f"between pins {upper.pin} and {lower.pin} there are other pins: {_listed(inside)}",
-        None,
-        inside,
-    )
+    listed = ", ".join([*map(str, inside), *(["..."] if len(inside) == MAX_BETWEEN else [])])
+    message = f"between pins {upper.pin} and {lower.pin} there are other pins: {listed}"
+    return ReorderRefusedError("neighbours_apart", message, None, inside)
 
 
 def _reversed(spacing: Spacing, pin: int, before: BoardPin, after: BoardPin, rows: BoardRows) -> ReorderRefusedError:
     inside = _between(spacing, pin, after, before, rows)
     message = f"pin {before.pin} is below pin {after.pin}, so it cannot be `before`"
     return ReorderRefusedError("neighbours_reversed", message, None, inside)
-
-
-def _listed(pins: Sequence[int]) -> str:
-    return ", ".join(map(str, pins)) + (", ..." if len(pins) == MAX_BETWEEN else "")
 
 
 def _sequence(spacing: Spacing, gap: _Gap, now_ms: int, rows: BoardRows) -> int | None:
@@ -268,9 +238,7 @@ def is_topmost(spacing: Spacing, pin: BoardPin, rows: BoardRows) -> bool:
 
 
 def _gaps(gap: _Gap, sequence: int) -> list[int]:
-    """The widths of the new gaps above and below a pin at `sequence`. At an end of the board there is no gap to keep
-    wide.
-    """
+    """The widths of the new gaps above and below a pin at `sequence`. An end of the board has no gap to keep wide."""
     above = [] if gap.upper is None else [gap.upper.sequence - sequence]
     return above if gap.lower is None else [*above, sequence - gap.lower.sequence]
 
@@ -344,9 +312,7 @@ class Window(NamedTuple):
 
 
 def target(above: int, below: int, members: int, number: int) -> int:
-    """The new sequence of a pin in a window. number: of the pin, from 1 at the top. members: how many pins the window
-    has.
-    """
+    """The new sequence of a pin in a window. number: the pin's, from 1 at the top. members: how many pins it has."""
     return above - number * (above - below) // (members + 1)
 
 
@@ -409,9 +375,7 @@ def narrowest(spacing: Spacing, pins: Sequence[BoardPin]) -> int | None:
 
 
 def begin(spacing: Spacing, window: Window, pins: Sequence[BoardPin]) -> RoomSpread | None:
-    """Plans the re-spacing of a window of these pins. Each pass begins at the first pin that moves. None if no pin
-    moves.
-    """
+    """Plans re-spacing a window of these pins. Each pass begins at the first pin that moves. None if no pin moves."""
     members = len(window.targets)
     inside = pins[window.first : window.first + members]
     rising = [number for number, to in enumerate(window.targets) if to > inside[number].sequence]
@@ -518,14 +482,11 @@ def _next_to(at: Spot, way: Way, pin: BoardPin, rows: BoardRows, spacing: Spacin
     return found[0].sequence if found else None
 
 
-def _after(last: BoardPin, chosen: _Chosen) -> Spot:
-    """Where the pin that was looked at last is after this transaction."""
-    return Spot(chosen[-1][1], last.pin) if chosen and chosen[-1][0] == last else last.spot
-
-
 def _further(going: RoomSpread, pins: Sequence[BoardPin], chosen: _Chosen) -> RoomSpread:
     last = pins[-1]
-    return going._replace(at=_after(last, chosen), passed=going.passed + len(pins), seen=last.spot)
+    # Where this transaction puts the pin that was looked at last.
+    at = Spot(chosen[-1][1], last.pin) if chosen and chosen[-1][0] == last else last.spot
+    return going._replace(at=at, passed=going.passed + len(pins), seen=last.spot)
 
 
 def _rows(spacing: Spacing, chosen: Iterable[tuple[BoardPin, int]]) -> list[PlacedRow]:

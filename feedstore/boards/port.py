@@ -43,9 +43,7 @@ class ReorderRefusedError(NeverError):
 
 
 class BoardCrowdedError(NotNowError):
-    """Not now: there is no room at that place until it is re-spaced, which has been asked for. Repeat the call in a
-    second.
-    """
+    """Not now: there is no room there until it is re-spaced, which has been asked for. Repeat the call in a second."""
 
 
 @dataclass(frozen=True)
@@ -152,10 +150,10 @@ class BoardPage(NamedTuple):
 
 
 class BoardFindings(NamedTuple):
-    """The state of a part of a board. Anything in the fields besides `pins` and `room` is a fault, if it is still there
-    after the handlers are done.
+    """The state of a part of a board. What `narrow`, `ties` and `dead` hold is a fault if it is still there after the
+    handlers are done.
 
-    pins: how many there are in this part. room: of the narrowest gap, in bits; -1 for a tie, None without a gap.
+    pins: how many there are in this part.
     narrow: the lower pin of each gap that has less room than the threshold. Re-spacing should have been asked for
         there.
     ties: pairs of pins with the same sequence. A pin that is saved with a time in the past may tie with a placed one; a
@@ -166,7 +164,6 @@ class BoardFindings(NamedTuple):
     """
 
     pins: int
-    room: int | None
     narrow: list[int]
     ties: list[tuple[int, int]]
     dead: list[LineKey]

@@ -29,8 +29,7 @@ class Spacing:
 
     unit: the labels of one millisecond. step: the labels between two adjacent ids of one ms. last_id: the largest id;
         `last_id * step < unit`. ceiling: every sequence is below it, and above 0.
-    threshold: a gap with less room than this, in bits, must be re-spaced. restored: the room, in bits, that re-spacing
-        gives to each gap.
+    threshold: a gap with less room than this, in bits, must be re-spaced. restored: the bits that it then gets.
     """
 
     unit: int = 10**25
@@ -43,8 +42,7 @@ class Spacing:
     @property
     def lift(self) -> int:
         """How far above the topmost pin a pin is placed if the current time is not above that pin already. The gap has
-        the room that re-spacing would give it. This is much less than a ms, so that pins that are saved later are above
-        both.
+        the room that re-spacing would give it. It is much less than a ms: pins that are saved later are above both.
         """
         return 1 << self.restored
 
@@ -55,8 +53,7 @@ class Spacing:
     def above_all(self, now_ms: int, top: int) -> int | None:
         """A sequence above the topmost one, as if the pin were saved now. None if there is none below the ceiling.
 
-        The middle between the topmost one and the ceiling is no alternative: it would be above all pins of the next
-        centuries.
+        The middle between the topmost one and the ceiling would be above all pins of the next centuries.
         """
         wanted = max(now_ms * self.unit, top + self.lift)
         return wanted if wanted < self.ceiling else between(self.ceiling, top)
@@ -66,7 +63,6 @@ class Spacing:
         return bottom - self.lift if bottom > 2 * self.lift else between(bottom, 0)
 
     def row(self, pin: int, sequence: int, created_ms: int, moved_ms: int) -> PlacedRow:
-        """The row of a placed pin."""
         return PlacedRow(pin, sequence, sequence // self.unit, created_ms, moved_ms)
 
     @property

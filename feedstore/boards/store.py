@@ -67,8 +67,7 @@ class Boards:
         The reorders of one board take effect one after the other. If the pin is there already, nothing changes. A pin
         that is moved to the top counts as saved now: pins that are saved later are above it.
 
-        Raises:
-            ReorderRefusedError, BoardCrowdedError: nothing was moved.
+        Raises ReorderRefusedError, BoardCrowdedError: nothing was moved.
         """
         # Pins never change, except that they are deleted: the transaction checks that.
         states = self._states(move)
@@ -195,7 +194,6 @@ class Boards:
             above = pin.sequence
         return BoardFindings(
             pins=len(pins),
-            room=min((room(gap) for gap, _ in gaps), default=None),
             narrow=[pin.pin for gap, pin in gaps if room(gap) < self._spacing.threshold],
             ties=[
                 (upper.pin, lower.pin) for upper, lower in itertools.pairwise(pins) if upper.sequence == lower.sequence

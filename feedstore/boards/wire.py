@@ -32,9 +32,7 @@ Sequence = Annotated[
 _START = "^(top|bottom|[0-9]{1,38})$"
 _A_START = "top, bottom, or a sequence of up to 38 digits"
 _is_start = re.compile(_START).fullmatch
-"""`fullmatch`, because Python's `$` also matches before a newline at the end. The pattern has it because clients read
-it.
-"""
+"""`fullmatch`, because Python's `$` also matches before a newline at the end. It is in the pattern for clients."""
 
 Start = Annotated[
     str,

@@ -24,9 +24,7 @@ ENTRY_BYTES: Final = 330
 """About how many bytes an entry takes in addition to its key and its record."""
 
 HEARD: Final = 2**32 - 1
-"""The number of rollbacks of an entry that is from the stream of updates: no rollback ends it, as every generation
-agrees with the stream.
-"""
+"""The `rollbacks` of an entry from the stream of updates: none ends it, as every generation agrees with the stream."""
 
 T = TypeVar("T")
 
@@ -54,8 +52,7 @@ class Lifetimes(NamedTuple):
 
     ttl_ms: for a record, since it was loaded or since the stream of updates last confirmed that it has not changed.
     negative_ttl_ms: for the answer that there is no record. followed_ttl_ms: for a record that the stream follows,
-    since it was loaded, even if the stream confirms it; at least ttl_ms. stale_max_ms: how much longer if the store is
-    away.
+    since it was loaded, even if confirmed; at least ttl_ms. stale_max_ms: how much longer if the store is away.
     """
 
     ttl_ms: int = 300_000
@@ -88,8 +85,7 @@ class RolledBack(NamedTuple):
 
 class CacheEntry(NamedTuple, Generic[T]):
     """The answer of a key. expires_ms: by the monotonic clock. stream: the connection that follows it, or 0. rollbacks:
-    how many had been noticed when it was fetched; HEARD if it is from the stream. record: in its form; None if there is
-    none.
+    how many had been noticed when it was fetched; HEARD if it is from the stream. record: in its form, or None.
     """
 
     expires_ms: int
@@ -121,8 +117,7 @@ class Cache(Generic[T]):
     """The cached answers. `put` and `entry` may be called by one thread at a time; `take` and `all_held` by any thread
     at any time. Time is an argument.
 
-    bound_bytes: of all entries; beyond it, the least recently used ones are removed. random: returns a number from 0 to
-    1.
+    bound_bytes: of all entries; beyond it, the least recently used ones go. random: returns a number from 0 to 1.
     """
 
     def __init__(self, bound_bytes: int, lifetimes: Lifetimes, random: Callable[[], float], form: Form[T]) -> None:
@@ -153,8 +148,7 @@ class Cache(Generic[T]):
         """The entries that have not expired and have every change up to `oldest_ms` (0: of any age). Records that were
         fetched before a rollback was noticed count as expired at that moment, if not earlier.
 
-        following, rolled_back: read before this call. expired: whether to include entries that expired up to
-        `stale_max_ms` ago.
+        following, rolled_back: read before this call. expired: also those that expired up to `stale_max_ms` ago.
         """
         entries = list(map(self._entries.get, keys))
         if not any(entries):
@@ -206,7 +200,6 @@ class Cache(Generic[T]):
         return now_ms + int(self.lifetimes.ttl_ms * (1 - JITTER * self._random()))
 
     def put(self, key: bytes, entry: CacheEntry[T]) -> None:
-        """Replaces the entry of the key."""
         self.puts += 1
         before = self._entries.get(key)
         self._entries[key] = entry[:]  # a slice of a named tuple is a plain one

@@ -1,6 +1,4 @@
-"""Fetches that are under way, and the calls that wait for them: each key is fetched once, even if many calls ask for
-it.
-"""
+"""Fetches that are under way, and the calls that wait for them: each key is fetched once, even if many calls ask."""
 
 import threading
 from collections.abc import Sequence
@@ -82,9 +80,7 @@ class Flights(Generic[T]):
         return len(self._by_key)
 
     def board(self, keys: Sequence[bytes], now_s: float, until_s: float) -> Boarded[T]:
-        """Joins the flights that have the keys, and makes a new one for the rest. Flights that should have ended by now
-        are not joined.
-        """
+        """Joins the flights that have the keys, and makes one for the rest. Flights that are overdue are not joined."""
         joined: dict[Flight[T], list[bytes]] = {}
         rest: Sequence[bytes] = keys
         flights = list(map(self._by_key.get, keys))
@@ -111,9 +107,7 @@ class Flights(Generic[T]):
             flight.heard[update.key] = update
 
     def forget(self) -> None:
-        """Takes all keys from the flights under way: calls that wait still get their answers, but these are
-        not cached.
-        """
+        """Takes all keys from the flights under way: calls that wait get their answers, but these are not cached."""
         self._by_key.clear()
 
     def land(self, flight: Flight[T]) -> list[bytes]:

@@ -11,25 +11,19 @@ T = TypeVar("T")
 
 
 class Form(Protocol[T]):
-    """Makes the object that the cache keeps of a record: once instead of at each look. The garbage collector must not
-    walk the object.
-    """
+    """Makes, once, the object that the cache keeps of a record. The garbage collector must not walk it."""
 
     def made(self, key: bytes, record: bytes) -> T:
         """The object of a record. Raises CatalogUnavailableError if this program cannot read the record."""
-        ...
 
     def size(self, held: T) -> int:
         """About how many bytes of memory the object takes."""
-        ...
 
     def key(self, field: str, given: str | int) -> tuple[bytes, str]:
         """A key as a field of a request gives it: its bytes, and its text for the answer. Raises InvalidValueError."""
-        ...
 
     def shown(self, held: T) -> msgspec.Raw | str | None:
         """The object in an answer: JSON, or base64 of a record that is not JSON; None if there is nothing to show."""
-        ...
 
 
 class AsBytes:

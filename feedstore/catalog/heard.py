@@ -37,9 +37,7 @@ class Heard:
         self._latest: deque[Update] = deque()
 
     def begin(self, after_ms: int) -> None:
-        """Begins a stream, in which every update with a time later than `after_ms` is heard. Earlier answers are no
-        longer followed.
-        """
+        """Begins a stream, in which every update later than `after_ms` is heard. Earlier answers are not followed."""
         self.following = StreamState(self.following.stream + 1)
         self._floor_ms = after_ms
         self._newest.clear()
@@ -75,9 +73,7 @@ class Heard:
         return self._newest.get(key)
 
     def follows(self, version: int) -> int:
-        """The stream that follows an answer of this version. 0 if none does, because an update that the answer lacks
-        may be forgotten.
-        """
+        """The stream that follows an answer of this version. 0 if none does: an update that it lacks may be gone."""
         return self.following.stream if known_ms_of(version) >= self._floor_ms else 0
 
 

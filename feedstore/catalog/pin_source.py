@@ -16,9 +16,7 @@ from feedstore.replicas.attempts import Attempt, Reads
 from feedstore.replicas.breaker import Breaker
 
 SOURCE_MAX: Final = 50
-"""The most pins of one page that the follow store is asked for, so that its primaries are not overloaded when a catalog
-is away.
-"""
+"""The most pins of one page that the follow store is asked for, as a catalog that is away must not overload it."""
 
 CATALOG_SHARE: Final = 0.6
 """The share of a page's time that the catalog may take if the follow store can be asked after it."""

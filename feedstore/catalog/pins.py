@@ -37,9 +37,7 @@ def record_of(pin: Pin, *, deleted: bool) -> bytes:
 
 
 def live_pin(key: bytes, record: bytes) -> Pin | None:
-    """The pin of a record; None if it was deleted. Raises CatalogUnavailableError if no version of this program writes
-    such a record.
-    """
+    """The pin of a record; None if it was deleted. Raises CatalogUnavailableError for an unknown record."""
     pin = pin_of(key)
     try:
         version, deleted, owner, board, created_ms = _RECORD.unpack_from(record)
@@ -78,7 +76,6 @@ AS_PINS: Final = AsPins()
 
 
 def update_of(action: PinSaved | PinDeleted) -> Update:
-    """The update that an action leads to."""
     deleted = isinstance(action, PinDeleted)
     return Update(key_of(action.pin.pin), action.committed_ms + deleted, record_of(action.pin, deleted=deleted))
 

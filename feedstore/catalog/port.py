@@ -10,8 +10,7 @@ So generations and updates may arrive in any order, repeatedly or late, and ever
 answers once the updates are complete. `tests/catalog` runs this contract against every adapter.
 
 Every "up to" a time includes that time. The follow store's settled times, and the ticks that carry them, do not include
-it: they promise what was committed *before* them. So an `as_of_ms` or a `known_ms` that is made of one is a millisecond
-less.
+it: they promise what was committed *before* them. So an `as_of_ms` or a `known_ms` made of one is a ms less.
 """
 
 from collections.abc import Iterable, Sequence
@@ -123,16 +122,16 @@ class Delta(NamedTuple):
 
 
 class Collected(NamedTuple):
-    """The result of a collection: the ids of the removed generations, and how many entries of the delta
-    were removed.
-    """
+    """The result of a collection: the ids of the removed generations, and how many entries of the delta went."""
 
     generations: list[str]
     entries: int
 
 
 class CatalogFetcher(Protocol):
-    """Fetches records, of one cluster or of the one that answers. Thread-safe."""
+    """Fetches records, of one cluster or of the one that answers. Thread-safe. Like all methods of a reader and of a
+    store, `fetch` may raise CatalogUnavailableError.
+    """
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         """The records of up to MAX_KEYS keys, all from one generation: the one that is current when the call begins.
@@ -141,35 +140,25 @@ class CatalogFetcher(Protocol):
         delta's, from before any record was read. It is the generation's as_of instead if that is later, or if the delta
         is not complete since then.
 
-        Raises:
-            NoGenerationError, CatalogUnavailableError.
-            CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
+        Raises NoGenerationError; CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
         """
-        ...
 
 
 class CatalogReader(CatalogFetcher, Protocol):
     """The reads of a web process. Thread-safe."""
 
     def generations(self) -> list[Generation]:
-        """The generations that are kept, oldest first, without those that are damaged and not in use. Raises
-        CatalogUnavailableError, for example if the current one is damaged.
-        """
-        ...
+        """The generations that are kept, oldest first, without those that are damaged and not in use."""
 
     def delta(self) -> Delta:
-        """How complete the updates are. Raises CatalogUnavailableError."""
-        ...
+        """How complete the updates are."""
 
     def rollbacks(self) -> int:
         """How many rollbacks there were: times that a generation came into use that is not later than the one before
         it. The number may be a second old. A fetch of this reader that begins after this call reads the generation that
         was current when the number was taken, or one that came into use later. If the number has changed, what was
         fetched before may be from a wrong batch.
-
-        Raises CatalogUnavailableError.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -185,7 +174,6 @@ class CatalogStore(CatalogReader, Protocol):
 
         Raises CatalogUnavailableError: some may have been entered. CatalogRefusedError: none was.
         """
-        ...
 
     def note_known(self, known_ms: int, source: int = 0, sources: int = 1) -> None:
         """Notes that every update of a source up to a time has been entered. A source is one of `sources` parts of all
@@ -194,25 +182,19 @@ class CatalogStore(CatalogReader, Protocol):
         time, the delta is new, and each call also raises its floor: it lacks updates that were committed before. Any
         process may call this, whether it enters updates or not.
 
-        source: from 0. sources: at most MAX_SOURCES. Raises CatalogUnavailableError.
+        source: from 0. sources: at most MAX_SOURCES.
         """
-        ...
 
     def note_gap(self, until_ms: int) -> None:
-        """Notes that updates up to a time may have been lost: raises the floor to it. Raises
-        CatalogUnavailableError.
-        """
-        ...
+        """Notes that updates up to a time may be lost: raises the floor to it."""
 
     def building(self, who: str) -> AbstractContextManager[None]:
         """A block that one process at a time may be in, so that two do not do the same work. Correctness does not
         depend on it: others may load and use meanwhile. A process that dies leaves the block: in files at once; on
         servers, when another process has waited for 30 s and seen no sign of life.
 
-        who: names this process for people. Raises BeingBuiltError if another process is in the block,
-        CatalogUnavailableError.
+        who: names this process for people. Raises BeingBuiltError if another process is in the block.
         """
-        ...
 
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         """Makes a generation, completely or not at all. It is not in use yet.
@@ -226,27 +208,21 @@ class CatalogStore(CatalogReader, Protocol):
                 `as_of_ms` (it is below the floor).
             CatalogUnavailableError: for example, the disk is full.
         """
-        ...
 
     def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         """The records of up to MAX_KEYS keys in a generation, current or not, without the delta: for checks before it
-        is used. Raises CatalogRefusedError if there is no such generation, CatalogUnavailableError.
+        is used. Raises CatalogRefusedError if there is no such generation.
         """
-        ...
 
     def use(self, generation: str) -> None:
-        """Makes a generation current; within 2 s, the fetches of every process read it. It may be newer or older than
-        the one before: a rollback is the same call. Raises CatalogRefusedError if there is no such generation,
-        CatalogUnavailableError.
+        """Makes a generation current; within 2 s, every process reads it. It may be newer or older: a rollback is the
+        same call. Raises CatalogRefusedError if there is no such generation.
         """
-        ...
 
     def trail(self) -> list[str]:
         """The ids of the generations that came into use and were not rolled back since, oldest first. The last one is
         the current one, and a rollback goes to the one before it. Damaged ones are left out, except the current one.
-        Raises CatalogUnavailableError.
         """
-        ...
 
     def collect(self, keep: int) -> Collected:
         """Removes what is not needed any more: all generations except the `keep` latest and the `keep` latest of the
@@ -255,4 +231,3 @@ class CatalogStore(CatalogReader, Protocol):
 
         keep: at least 1. Raises CatalogUnavailableError: part of the work may be done; repeat the call.
         """
-        ...

@@ -1,8 +1,7 @@
 """Posted updates, which every catalog takes that no action updates.
 
 An update is *late* if it is posted more than LATE_MS after its time. In every store it counts like any other. But by
-then, processes may hold answers that claim to have everything up to its time: they are told that these may be wrong,
-and ask again.
+then, processes may hold answers that claim to have everything up to its time: they are told to ask again.
 """
 
 from collections.abc import Sequence
@@ -41,10 +40,8 @@ class Posting(Protocol):
     def post(self, catalog: str, updates: Sequence[Update]) -> None:
         """Posts updates. Durable when it returns: every cluster will get them.
 
-        updates: up to UPDATES_MAX, already checked. Raises QueuesUnavailableError: some may have been taken; post all
-        again.
+        updates: up to UPDATES_MAX, checked. Raises QueuesUnavailableError: some may have been taken; post all again.
         """
-        ...
 
 
 class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -95,9 +92,7 @@ class UpdateLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def compact(record: msgspec.Raw) -> bytes:
-    """A record of a JSON value: its text without the space between its parts. Raises CatalogRefusedError if it is not
-    JSON.
-    """
+    """A record of a JSON value: its text without space between its parts. Raises CatalogRefusedError if it is none."""
     try:
         msgspec.json.decode(record)  # Raw is validated only when it is decoded
         return msgspec.json.format(bytes(record), indent=-1)

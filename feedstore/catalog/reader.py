@@ -7,8 +7,7 @@
 A batch may mix records of the cache with fetched ones. All records that one call of the store fetches are of one
 generation; those of the cache may be of another one. That is correct, because every generation that is kept gives the
 same answers once the updates are complete (docs/catalog.md), and each entry notes how far it was complete. So nothing
-is thrown away at a swap, and no stampede follows it. A rollback means that a batch was wrong: records that were fetched
-before it expire.
+is thrown away at a swap, and no stampede follows it. A rollback means that a batch was wrong: older records expire.
 """
 
 import threading
@@ -38,9 +37,7 @@ from feedstore.replicas.attempts import Attempt, Reads
 T = TypeVar("T")
 
 ROUNDS: Final = 2
-"""How often a key is tried. If a batch does not get a key from the fetch of another one, all that waited try it again,
-in one fetch.
-"""
+"""How often a key is tried. If the fetch of another batch does not bring it, all that waited try it in one fetch."""
 
 NOTHING_HELD: Final[CacheAnswer[Any]] = CacheAnswer({}, set(), [], None)
 
@@ -66,9 +63,7 @@ class Got(NamedTuple, Generic[T]):
 
 
 class AllHeld(NamedTuple, Generic[T]):
-    """records: of all keys, in the order asked. behind_ms: they have every change that is older than this; None if
-    unknown.
-    """
+    """records: of all keys, in the order asked. behind_ms: they have every older change; None if unknown."""
 
     records: Sequence[T]
     behind_ms: int | None
@@ -156,8 +151,7 @@ class Catalog(Generic[T]):
         """For keys that were missing a moment ago: the entries that have come since, and flights for the other keys.
         The call's own flight is begun.
 
-        puts: `Cache.puts` before the look that missed the keys, which is repeated if the count has changed; None:
-        always repeat it.
+        puts: `Cache.puts` before the look that missed the keys, repeated if the count has changed; None: always.
         """
         now_s = self.clock()
         asked = list(dict.fromkeys(keys))
@@ -184,9 +178,7 @@ class Catalog(Generic[T]):
             self._heard.begin(after_ms)
 
     def entered(self, update: Update) -> None:
-        """Takes an update: replaces the entry of its key, if the update is newer. Updates may repeat and come in any
-        order.
-        """
+        """Takes an update: replaces the entry of its key by a newer one. Updates may repeat and come in any order."""
         version = stamp(update)
         with self._lock:
             self._heard.add(update)
@@ -463,9 +455,7 @@ class Fetch(Generic[T]):
     def _landed_one_by_one(
         self, flight: Flight[T], keys: Sequence[bytes], oldest: int
     ) -> tuple[list[int], list[bytes]]:
-        """Takes the answers of a flight one by one. Returns their versions, and the keys whose answers are too far
-        behind.
-        """
+        """Takes the answers of a flight. Returns their versions, and the keys whose answers are too far behind."""
         versions: list[int] = []
         late: list[bytes] = []
         for key in keys:

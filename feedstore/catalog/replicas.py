@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from feedstore.catalog.port import CatalogReader, CatalogUnavailableError, Fetched
 from feedstore.replicas.attempts import InPlace, Reads
 from feedstore.replicas.contest import Contest
-from feedstore.replicas.health import ReadCounters, ReplicaStatus
 
 
 @dataclass(frozen=True)
@@ -49,17 +48,8 @@ class CatalogReplicas:
         return fetched._replace(cluster=name)
 
     def set_known(self, name: str, known_ms: int | None) -> None:
-        """Notes up to when a cluster's updates are complete: a cluster that is far behind another one is asked after
-        it.
-        """
+        """Notes up to when a cluster's updates are complete: one that is far behind another is asked after it."""
         self._contest.health.set_watermark(name, known_ms)
-
-    def status(self) -> list[ReplicaStatus]:
-        """The state of every cluster, in the order of preference."""
-        return self._contest.health.status()
-
-    def counters(self) -> ReadCounters:
-        return self._contest.health.counters()
 
     def close(self) -> None:
         """Begins nothing new, and closes the readers."""

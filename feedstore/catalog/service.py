@@ -99,9 +99,8 @@ class CatalogService:
         """The records of up to MAX_KEYS keys, as `Catalog.begin` and `Fetch.result` give them; keys that are not known
         are listed.
 
-        Raises:
-            UnknownCatalogError, CatalogRefusedError.
-            NoGenerationError, TooFarBehindError, CatalogUnavailableError: nothing is known of any key.
+        Raises UnknownCatalogError, CatalogRefusedError; NoGenerationError, TooFarBehindError, CatalogUnavailableError:
+        nothing is known of any key.
         """
         found = self._found(name)
         got = found.catalog.begin(keys, deadline_s, max_behind_ms).result()

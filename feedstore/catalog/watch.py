@@ -1,6 +1,4 @@
-"""What each cluster last said of a catalog, so that a report need not ask clusters or wait for them. Also notices if an
-older generation has come into use.
-"""
+"""What each cluster last said of a catalog, so that reports need not ask; and if an older generation came in use."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -28,9 +26,7 @@ class Facts(NamedTuple):
         return next((each for each in self.generations if each.current), None)
 
     def after(self, before: "Facts | None") -> "Facts":
-        """These facts with the count of swaps continued: those seen before, and one more if the current generation has
-        changed.
-        """
+        """These facts with the swaps seen before, and one more if the current generation has changed."""
         if before is None:
             return self
         ids = [None if each.current is None else each.current.id for each in (before, self)]

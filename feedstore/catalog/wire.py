@@ -18,9 +18,7 @@ BODY_BYTES_MAX: Final = 65_536
 """The most bytes of a body with keys: enough for 1,000 keys of 60 characters."""
 
 UPDATES_BYTES_MAX: Final = 2**19
-"""The most bytes of a body with updates: enough for 1,000 updates of 500 bytes. Every connection may send this much at
-once.
-"""
+"""The most bytes of a body with updates, as for 1,000 of 500 bytes. Every connection may send this much at once."""
 
 CLUSTERS_MAX: Final = 16
 
@@ -53,9 +51,7 @@ class GetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_behind_ms: Annotated[int, Meta(ge=0, le=MAX_EXACT)] | UnsetType = UNSET
 
     def packed(self, form: Form[Any]) -> dict[bytes, str]:
-        """The keys as bytes, each with the text that was given for it, in the order given. Raises
-        InvalidValueError.
-        """
+        """The keys as bytes, in the order given, each with the text that was given. Raises InvalidValueError."""
         return dict(form.key("keys", given) for given in self.keys)
 
 

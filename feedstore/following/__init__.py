@@ -10,7 +10,6 @@ from feedstore.following.layout import (
     feed_table,
     pins_and_times,
     row_key,
-    user_of,
 )
 from feedstore.following.pages import MAX_PAGE, Cursor, Page, decode_cursor, encode_cursor
 from feedstore.following.settings import MAX_CHUNK, Limits
@@ -37,5 +36,4 @@ __all__ = [
     "row_key",
     "rows_ascending",
     "trusted_watermark",
-    "user_of",
 ]

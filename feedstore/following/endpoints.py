@@ -51,9 +51,7 @@ NO_KEY_TRIES: Final = 2
 
 
 class FeedApi(NamedTuple):
-    """The objects that the endpoints work on. now_ms: the clock for pins that are saved without a time. hour: plots of
-    the work of the last hour.
-    """
+    """What the endpoints work on. now_ms: the clock for pins without a time. hour: plots of the last hour."""
 
     service: FeedService
     queues: Queues
@@ -147,34 +145,22 @@ def _following(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Following:
     return Following(str(user), lines, api.cursors.signed(owner, page.cursor))
 
 
-def _followers_of(api: FeedApi, asked: Asked[RelationsQuery, None], followee: Followee) -> Followers:
+def _followers(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Followers:
+    ids = asked.ids
+    followee = Followee("board", ids["board"]) if "board" in ids else Followee("user", ids["user"])
     owner = f"followers:{followee.kind}:{followee.id}"
     page = api.service.followers(followee, asked.query.limit, api.cursors.opened(owner, _set(asked.query.cursor)))
     lines = [wire.line_of_follower(each) for each in page.followers]
     return Followers(lines, api.cursors.signed(owner, page.cursor))
 
 
-def _user_followers(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Followers:
-    return _followers_of(api, asked, Followee("user", asked.ids["user"]))
-
-
-def _board_followers(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Followers:
-    return _followers_of(api, asked, Followee("board", asked.ids["board"]))
-
-
-def _edge(api: FeedApi, user: int, followee: Followee) -> EdgeLine:
+def _follows(api: FeedApi, asked: Asked[Nothing, None]) -> EdgeLine:
+    user, ids = asked.ids["user"], asked.ids
+    followee = Followee("board", ids["board"]) if "board" in ids else Followee("user", ids["followee"])
     found = api.service.followed(user, [followee]).get(followee)
     if found is None:
         return wire.edge_line(user, followee, None, follows=False)
     return wire.line_of_edge(found)
-
-
-def _follows_user(api: FeedApi, asked: Asked[Nothing, None]) -> EdgeLine:
-    return _edge(api, asked.ids["user"], Followee("user", asked.ids["followee"]))
-
-
-def _follows_board(api: FeedApi, asked: Asked[Nothing, None]) -> EdgeLine:
-    return _edge(api, asked.ids["user"], Followee("board", asked.ids["board"]))
 
 
 # Operating
@@ -304,7 +290,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
         "/v1/users/{user}/following/users/{followee}",
         "read",
         "Whether a user follows another user",
-        _follows_user,
+        _follows,
         _EDGE,
         examples={**_USER, "followee": "2"},
     ),
@@ -314,7 +300,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
         "/v1/users/{user}/following/boards/{board}",
         "read",
         "Whether a user follows a board",
-        _follows_board,
+        _follows,
         EdgeLine("1", follows=False, since_ms=None, board="9"),
         examples={**_USER, "board": "9"},
     ),
@@ -324,7 +310,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
         "/v1/users/{user}/followers",
         "read",
         "The followers of a user. A follow that was recorded a moment ago may be missing",
-        _user_followers,
+        _followers,
         Followers([_EDGE], None),
         examples={"user": "2"},
     ),
@@ -334,7 +320,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
         "/v1/boards/{board}/followers",
         "read",
         "The followers of a board. A follow that was recorded a moment ago may be missing",
-        _board_followers,
+        _followers,
         Followers([EdgeLine("1", follows=True, since_ms=1_341_100_972_500, board="9")], None),
         examples={"board": "9"},
     ),

@@ -16,8 +16,7 @@ def feeds_ascending(store: WideColumnStore, cap: int) -> Iterator[tuple[int, lis
     The 256 buckets of row keys are each in the order of user ids, and are scanned in parallel and merged. At most 256
     rows are in memory.
 
-    Raises:
-        UnavailableError: at any step.
+    Raises UnavailableError: at any step.
     """
     for row, columns in rows_ascending(store):
         user = int.from_bytes(row[1:])

@@ -36,18 +36,8 @@ def row_key(user: int) -> bytes:
 
 
 def bucket_range(number: int, from_user: int) -> tuple[bytes, bytes | None]:
-    """The row keys of one bucket for ids from `from_user` on, as a half-open range. `from_user` need not be in the
-    bucket.
-    """
+    """The row keys of a bucket from the id `from_user` on, which need not be in it, as a half-open range."""
     return _ROW(number, from_user), bytes([number + 1]) if number < 255 else None
-
-
-def user_of(row: bytes) -> int:
-    """The user of a row key. Raises ValueError for a key that `row_key` did not make."""
-    user = int.from_bytes(row[1:], "big")
-    if row_key(user) != row:
-        raise ValueError(f"not a row key of a feed: {row.hex()}")
-    return user
 
 
 def column(pin: int, created_ms: int) -> bytes:
@@ -71,9 +61,7 @@ def pins_of(cells: Iterable[bytes]) -> list[bytes]:
 
 
 def pins_and_times(cells: Sequence[bytes]) -> list[int]:
-    """The numbers of `entries_of` as a flat list: pin, creation time, pin, creation time, and so on. Faster, as it
-    makes no entries.
-    """
+    """The numbers of `entries_of` as a flat list (pin, creation time, pin, ...): faster, as it makes no entries."""
     numbers = list(struct.unpack(f">{2 * len(cells)}Q", b"".join(cells)))
     numbers[::2], numbers[1::2] = numbers[1::2], [MAX_ID - reverse for reverse in numbers[::2]]
     return numbers

@@ -58,9 +58,7 @@ class Page(msgspec.Struct, frozen=True):
 
     @property
     def entries(self) -> list[Entry]:
-        """The entries of the columns, in the same order. They are made at each call: a caller that does not look at
-        them does not pay for them.
-        """
+        """The entries of the columns, in the same order, made at each call: only callers that want them pay."""
         return entries_of(self.columns)
 
     @property
@@ -85,18 +83,7 @@ class FeedPages:
         self._cap = cap
 
     def page(self, user: int, limit: int, cursor: str | None = None, deadline_s: float | None = None) -> Page:
-        """A page of up to `limit` (1..MAX_PAGE) entries, from the top or from where another page ended.
-
-        Pages neither repeat nor skip an entry that was there when the walk began, even if the feed grows at its top or
-        another cluster serves the next page.
-
-        deadline_s: a time of the replicas' clock.
-
-        Raises:
-            InvalidValueError: `user` is no id, or `limit` is out of range.
-            MalformedCursorError: the cursor is damaged or another user's.
-            UnavailableError: no cluster answered; DeadlineExceededError: in time.
-        """
+        """As `FeedService.page`, without refills. deadline_s: a time of the replicas' clock."""
         if not 1 <= limit <= MAX_PAGE:
             raise InvalidValueError("limit", limit, f"1 to {MAX_PAGE}")
         check_id("user", user)

@@ -25,9 +25,7 @@ class Presence(msgspec.Struct, frozen=True):
 def presence(follows: FollowStore, replicas: Replicas, user: int, pin: int, deadline_s: float) -> Presence | None:
     """Looks up why a pin is in a feed, or is not; None if the pin was never saved.
 
-    Raises:
-        InvalidValueError: `user` or `pin` is no id.
-        FollowStoreUnavailableError
+    Raises FollowStoreUnavailableError; InvalidValueError: `user` or `pin` is no id.
     """
     check_id("user", user)
     check_id("pin", pin)

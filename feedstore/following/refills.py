@@ -20,11 +20,9 @@ from feedstore.follows.store import FollowStore
 _log = structlog.get_logger()
 
 LOOKED_UP_PER_S_MAX: Final = 100
-"""The most users per second that a process looks up in the follow store, to see if they follow something: one row each.
-"""
+"""The most users per second that a process looks up in the follow store, to see if they follow anything: a row each."""
 ASKED_PER_S_MAX: Final = 10
-"""The most refills per second that a process asks for. Each is an outbox row, and up to `cap` cells in every cluster.
-"""
+"""The most refills per second that a process asks for. Each is an outbox row, and up to `cap` cells a cluster."""
 BURST_S: Final = 5.0
 """After a quiet time, this many seconds' worth of the rates may be used at once."""
 WAITING_MAX: Final = 1_000

@@ -212,9 +212,7 @@ class FeedService:
         return self._one(Unfollow(follower, followee), key, Unfollowed)
 
     def save_pin(self, pin: Pin, key: str | None = None) -> PinSaved:
-        """Saves a pin. Saving it again with the same values changes nothing; with other values, or after its deletion,
-        it is refused.
-        """
+        """Saves a pin. Saving it again changes nothing; with other values, or after its deletion, it is refused."""
         return self._one(SavePin(pin), key, PinSaved)
 
     def delete_pin(self, pin: int, key: str | None = None) -> PinDeleted:
@@ -252,9 +250,7 @@ class FeedService:
         return {followee: edge for (_, followee), edge in edges.items() if edge.active}
 
     def following(self, user: int, limit: int = 100, cursor: str | None = None) -> FollowingPage:
-        """A page of up to `limit` (1..MAX_RELATIONS) of what a user follows now: boards, then users, each by ascending
-        id.
-        """
+        """A page of up to `limit` (1..MAX_RELATIONS) of what a user follows now: boards, then users, ids ascending."""
         return relations.following(self._follows, user, limit, cursor)
 
     def followers(self, followee: Followee, limit: int = 100, cursor: str | None = None) -> FollowersPage:

@@ -76,9 +76,7 @@ class Witnesses:
 def trusted_watermark(replica: Replica) -> int | None:
     """A cluster's watermark, after a check that the table of its feeds was not put back; None if nothing is known yet.
 
-    Raises:
-        DamagedError: the table of the feeds was emptied, or put back from a copy.
-        UnavailableError
+    Raises UnavailableError; DamagedError: the table of the feeds was emptied, or put back from a copy.
     """
     progress = Progress(replica.progress)
     mark = progress.watermark()

@@ -73,17 +73,12 @@ class BoardRows(Protocol):
 
     def pins(self, keys: Sequence[LineKey]) -> dict[int, PinAt]:
         """These pins by id; those without a line are left out. None can be deleted before this transaction ends."""
-        ...
 
     def run(self, way: Way, start: Start, limit: int, look: int) -> Run:
         """As `FollowStore.board_run`, but as this transaction sees the board."""
-        ...
 
     def quiet(self) -> int | None:
-        """A version number. If a later transaction sees the same one, no living line of an unplaced pin was added
-        since. None if that is unknown.
-        """
-        ...
+        """A number: as long as it is the same, no living line of an unplaced pin was added. None if that is unknown."""
 
 
 class Arranged(NamedTuple):

@@ -77,9 +77,7 @@ def line_keys(pins: Sequence[PinRow]) -> Iterator[PinIndexKey]:
 
 
 def unindexed_pins(pins: Sequence[PinRow], indexed: Mapping[PinIndexKey, PinIndexRow]) -> list[PinIndexRow]:
-    """The lines to write into the pin indexes, because they have an older line, or none, for a pin. A deleted pin needs
-    no line.
-    """
+    """The lines to write into the pin indexes, which have an older line, or none, for a pin. Deleted pins need none."""
     lines = []
     for row in pins:
         _, owner, board, _, saved_ms, deleted_ms = row

@@ -32,7 +32,6 @@ class PinSource(Protocol):
 
         Raises NotNowError: not even the first can be looked up now.
         """
-        ...
 
 
 class FollowStorePins:

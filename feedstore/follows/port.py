@@ -23,9 +23,7 @@ class FollowStoreUnavailableError(FollowStoreError, NotNowError):
 
 
 class UnsafeStoreError(FollowStoreUnavailableError, MisconfiguredError):
-    """Settings of a database could lose commits: nothing is recorded until an operator has changed them. The message
-    names each setting.
-    """
+    """Settings of a database, which are named, could lose commits: nothing is recorded until they are changed."""
 
 
 class ClockStepError(FollowStoreUnavailableError):
@@ -77,7 +75,6 @@ _recorded: Final[msgspec.json.Decoder[list[RecordedAction]]] = msgspec.json.Deco
 class OutboxRow(NamedTuple):
     """Actions that one transaction recorded and that are not relayed yet. (shard, id) identifies them.
 
-    committed_ms: when they committed.
     number: how many actions there are in it.
     body: the recorded actions as JSON, with commas between them, as they were written. A newer program may have
         recorded a kind that this one does not know: it is relayed unchanged.
@@ -85,15 +82,12 @@ class OutboxRow(NamedTuple):
 
     shard: int
     id: int
-    committed_ms: int
     number: int
     body: bytes
 
     @property
     def actions(self) -> list[RecordedAction]:
-        """The body, decoded. Raises msgspec.MsgspecError or InvalidValueError if this program does not know one of
-        them.
-        """
+        """The body, decoded. Raises msgspec.MsgspecError or InvalidValueError if this program does not know one."""
         return _recorded.decode(b"[%s]" % self.body)
 
 
@@ -103,9 +97,7 @@ def actions_in(rows: Iterable[OutboxRow]) -> list[RecordedAction]:
 
 
 class Backlog(NamedTuple):
-    """How many rows of the outbox are not relayed, and how many actions are in them. oldest_ms: when the oldest row
-    committed; None if there is none.
-    """
+    """How many outbox rows are not relayed, and how many actions are in them. oldest_ms: when the oldest committed."""
 
     rows: int
     actions: int
@@ -122,9 +114,7 @@ class Follower(NamedTuple):
 
 
 class PinState(NamedTuple):
-    """A pin with the store's times: of its commit (or latest re-dating), and of its deletion (None while it
-    lives).
-    """
+    """A pin with the store's times: of its commit (or re-dating), and of its deletion (None while it lives)."""
 
     pin: Pin
     saved_ms: int

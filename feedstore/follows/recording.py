@@ -134,8 +134,7 @@ def record(
 ) -> tuple[Changes, list[Answer]]:
     """The changes and the answers of a batch on one shard. The items take effect in their order.
 
-    boards_here: True if all boards are on this shard, and are claimed in this transaction; False if their owners are
-        settled already.
+    boards_here: True if all boards are on this shard, and are claimed in this transaction; False if they are settled.
     """
     changes = Changes.none()
     answers: list[Answer] = []

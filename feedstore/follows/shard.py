@@ -60,14 +60,12 @@ def deleted_on_boards(pins: Sequence[PinIndexRow]) -> list[tuple[int, int]]:
     return [(row[1], row[3]) for row in pins if row[0] == board and row[7] is not None]
 
 
-UnrelayedRow = tuple[int, int, int, bytes]
-"""(id, committed_ms, number of actions, body) of a row of the outbox."""
+UnrelayedRow = tuple[int, int, bytes]
+"""(id, number of actions, body) of a row of the outbox."""
 
 
 def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
-    """Puts encoded actions into rows of the outbox, in their order and within the bounds of a row. Yields (number of
-    actions, body) of each row.
-    """
+    """Yields the rows of the outbox that hold these encoded actions, in order, each as (number of actions, body)."""
     some: list[bytes] = []
     size = 0
     for action in actions:
@@ -133,9 +131,7 @@ class Standing(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """The writes of a transaction: each record replaces the one under its key. `outbox` holds encoded actions in
-    their order.
-    """
+    """The writes of a transaction: each record replaces the one under its key. `outbox`: encoded actions in order."""
 
     clocks: dict[int, int]
     edges: dict[EdgeKey, EdgeRow]
@@ -163,11 +159,9 @@ class Shard(Protocol):
 
     def now_ms(self) -> int:
         """The time by this shard's clock. A stamped time is ahead of it for no longer than a transaction lasts."""
-        ...
 
     def look(self, wanted: Wanted) -> tuple[int, Standing]:
         """The shard's time and the stored records, without locks."""
-        ...
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
         """Reads what is wanted under locks, decides, and writes the changes: one transaction, durable when this
@@ -176,68 +170,53 @@ class Shard(Protocol):
         The time that `decide` gets is stamped under the locks: of two transactions that want a key in common, the
         later never gets an earlier time. With no changes, nothing is written.
         """
-        ...
 
     def settled_ms(self) -> int:
         """The largest T such that all outbox rows stamped before T are relayed, and no commit before T can appear."""
-        ...
 
     def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
         """The refills of these (user, cluster) pairs, in any order; those without a request are left out."""
-        ...
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
         """Notes before which times the refills of existing rows are done. A larger time that a row has stays."""
-        ...
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
         """The oldest rows that are not marked relayed, ascending by id: as many as it takes to have `limit` actions."""
-        ...
 
     def mark_relayed(self, ids: Sequence[int]) -> None: ...
 
     def may_relay(self) -> bool:
         """As `FollowStore.may_relay`. A shard in a file always says True."""
-        ...
 
     def mark_unrelayed(self, after: int, limit: int) -> int | None:
         """Marks up to `limit` outbox rows with ids above `after` as not relayed. Returns the last id, None if none."""
-        ...
 
     def mark_refills_unserved(self) -> None:
         """Counts all refills as not published."""
-        ...
 
     def outbox_is_whole(self) -> bool:
         """Whether the first row that the outbox ever had is still in it, or it never had any."""
-        ...
 
     def backlog(self) -> Backlog:
         """The rows that are not marked relayed."""
-        ...
 
     def index_followers(self, rows: Sequence[FollowerRow]) -> None:
         """Upserts in one transaction. Of two rows of a follower the one with the later ts wins."""
-        ...
 
     def index_pins(self, rows: Sequence[PinIndexRow]) -> None:
         """Upserts in one transaction. Of two rows of a pin the larger saved_ms wins, and the larger deleted_ms, each by
         itself. If a row of a board is marked deleted, the row of its placed pin is removed with it.
         """
-        ...
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         """The first `limit` rows of the follower indexes of several followees: in the order of `places`, ascending by
         follower within each.
 
-        places: (follower, kind, followee), ascending by (kind, followee). Each gives that followee's rows after that
-            follower.
+        places: (follower, kind, followee), ascending by (kind, followee). Each gives its rows after it.
         """
-        ...
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
         """The edges with these keys that exist, in any order."""
-        ...
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         """The first `limit` active edges of several followers: in the order of `places`, ascending by edge key within
@@ -245,97 +224,73 @@ class Shard(Protocol):
 
         places: edge keys whose followers ascend. Each gives that follower's edges past that key.
         """
-        ...
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
         """The first `limit` tombstones of a follower past a place, ascending by edge key. Only those count that
         committed at or after a time.
         """
-        ...
 
     def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:
         """For each place, its pins that are not marked deleted and were saved before a time."""
-        ...
 
     def pins_saved_since(self, places: Sequence[SavedFrom], since_ms: int, limit: int) -> list[SavedRow]:
         """The first `limit` pins that were saved at or after a time, without those marked deleted: in the order of
         `places`, ascending by (saved_ms, pin) within each.
         """
-        ...
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
         """The pins with these ids that exist, in any order."""
-        ...
 
     def deletions(self, pins: Sequence[int]) -> dict[int, int]:
         """deleted_ms by pin; pins without one are left out."""
-        ...
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]: ...
 
     def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
         """The first `limit` boards of these owners past a place, ascending. `owners` ascend."""
-        ...
 
     def board_run(self, board: int, way: Way, start: Start, limit: int, look: int, marked: Sequence[LineKey]) -> Run:
         """As `FollowStore.board_run`, in one statement."""
-        ...
 
     def board_pins(self, board: int, keys: Sequence[LineKey]) -> list[PinAt]:
         """As `FollowStore.board_pins`."""
-        ...
 
     def arrange(
         self, board: int, named: Sequence[PinIndexRow], decide: Arrange[Result], *, synced: bool = True
     ) -> Result:
-        """As `FollowStore.arrange`. Locks are taken in the order of the board, its lines, its placed pins, the state
-        of the shard.
-        """
-        ...
+        """As `FollowStore.arrange`. Locks are taken in this order: board, lines, placed pins, state of the shard."""
 
     def sync_arranged(self) -> None:
         """As `FollowStore.sync_arranged`."""
-        ...
 
     def next_arranged_board(self, after: int) -> int | None:
         """As `FollowStore.next_arranged_board`, for the boards of this shard."""
-        ...
 
     def pins_after(self, pin: int, limit: int) -> list[PinRow]:
         """The first `limit` pins past an id, ascending."""
-        ...
 
     def all_edges_after(self, after: EdgeKey, limit: int, *, tombstones: bool) -> list[EdgeRow]:
         """The first `limit` edges past a place, ascending by edge key. tombstones: whether ended ones are included."""
-        ...
 
     def all_followers_after(self, after: FollowerKey, limit: int) -> list[FollowerRow]:
         """The first `limit` rows of the follower indexes past a place, tombstones included, ascending by their key."""
-        ...
 
     def all_lines_after(self, after: PinIndexKey, limit: int) -> list[PinIndexRow]:
         """The first `limit` lines of the pin indexes past a place, those marked deleted included: ascending by kind and
         followee, the latest created_ms first within each, ascending by pin.
         """
-        ...
 
     def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
         """The rows of the follower indexes with these keys that exist, in any order."""
-        ...
 
     def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
         """The lines of the pin indexes with these keys that exist, in any order."""
-        ...
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         """As `FollowStore.expire`."""
-        ...
 
     def bring_back(self, to_ms: int) -> int:
-        """As `FollowStore.bring_back`. Returns by how many ms the shard was ahead, 0 if it was not. Calling it again
-        changes nothing.
-        """
-        ...
+        """As `FollowStore.bring_back`. Returns by how many ms the shard was ahead, or 0. It may be called again."""
 
     def counts(self) -> RecordCounts: ...
 

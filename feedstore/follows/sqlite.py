@@ -61,9 +61,7 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
     """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing. to: the version that
     the tables get; None: this program's.
 
-    Raises:
-        FollowStoreUnavailableError: a file is something else, another shard, newer than this program, or cannot be
-            written.
+    Raises FollowStoreUnavailableError: a file is no shard, another one, newer than this program, or cannot be written.
     """
     for shard, path in enumerate(paths):
         migrate(path, partial(_claim, path, (shard, len(paths))), to)
@@ -77,8 +75,7 @@ def missing(paths: Sequence[Path]) -> list[Path]:
 def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> FollowStore:
     """Opens a store that was created.
 
-    Raises:
-        FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
+    Raises FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
     """
     shards: list[SQLiteShard] = []
     try:
@@ -476,7 +473,7 @@ class SQLiteShard:
             # Reads no more bodies than it takes: they are large.
             counts = connection.execute("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,)).fetchall()
             return connection.execute(
-                "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"
+                "SELECT o.id, u.actions, o.body FROM outbox_unrelayed AS u"
                 " CROSS JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT ?",
                 (reaching([count for (count,) in counts], limit),),
             ).fetchall()

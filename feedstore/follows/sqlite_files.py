@@ -55,8 +55,7 @@ def migrate(path: Path, initialise: Callable[[sqlite3.Connection], None], to: in
     """Creates the file if it is missing, applies the migrations that it lacks, and initialises it. to: the last
     migration that is applied; None: all. Each migration is one transaction.
 
-    Raises:
-        FollowStoreUnavailableError: it is another file, newer than this program, or it cannot be written.
+    Raises FollowStoreUnavailableError: it is another file, newer than this program, or it cannot be written.
     """
     SqliteFile.make(path, USE, lambda connection: _migrate(connection, initialise, to))
 

@@ -14,7 +14,7 @@ import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
-from functools import lru_cache, partial
+from functools import lru_cache
 from operator import itemgetter
 from typing import Final, TypeVar, assert_never
 
@@ -148,8 +148,7 @@ class FollowStore:
 
         After a shard's clock has jumped, the bounds are wrong until its next answer.
 
-        Raises:
-            FollowStoreUnavailableError: no shard has answered since the store was opened.
+        Raises FollowStoreUnavailableError: no shard has answered since the store was opened.
         """
         bounds = self._all.between()
         if not bounds:
@@ -337,8 +336,7 @@ class FollowStore:
 
         One that got True keeps that until it is closed or its process dies, or until it has not asked for half a
         minute, because its host is gone, for example. Then the first that asks gets it. For a moment two may have it:
-        relaying a row twice is harmless (rule 1). A store in files does not know of other processes, and always says
-        True.
+        relaying a row twice is harmless (rule 1). A store in files knows no other processes, and says True.
         """
         return self._all.on(shard, lambda each: each.may_relay())
 
@@ -392,8 +390,7 @@ class FollowStore:
         marked. A deletion marks its pin in both, even if the pin is not there yet. The transaction that marks it in the
         index of its board also takes it out of the board's order.
 
-        Raises:
-            FollowStoreUnavailableError: some may be written; write all again.
+        Raises FollowStoreUnavailableError: some may be written; write all again.
         """
         followers: list[FollowerRow] = [
             (KIND_CODES[edge.followee.kind], edge.followee.id, edge.follower, edge.ts, int(edge.active))
@@ -456,13 +453,8 @@ class FollowStore:
         return edges
 
     def following_after(self, follower: int, after: Followee | None, limit: int) -> list[Edge]:
-        """A page of the active edges of a follower in the order of their followees, after a given one. Fewer than
-        `limit` (1..MAX_PAGE) means the end.
-        """
-        _check_page(limit)
-        place = (follower, -1, 0) if after is None else (follower, KIND_CODES[after.kind], after.id)
-        rows = self._all.on(self._all.shard_of(follower), lambda shard: shard.active_edges_after([place], limit))
-        return [_edge(row) for row in rows]
+        """As `following_of` a single follower."""
+        return self.following_of([follower], None if after is None else (follower, after), limit)
 
     def following_of(self, followers: Sequence[int], after: tuple[int, Followee] | None, limit: int) -> list[Edge]:
         """A page of the active edges of several followers in the order (follower, followee), after a given place. Fewer
@@ -487,9 +479,7 @@ class FollowStore:
         return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
-        """The edges of those (follower, followee) pairs whose latest action committed at or after a time, active or
-        ended.
-        """
+        """Edges, active or ended, of those (follower, followee) whose latest action committed at a time or after."""
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 
     def _edge_rows(self, keys: Iterable[EdgeKey]) -> Iterator[EdgeRow]:
@@ -558,16 +548,12 @@ class FollowStore:
         ]
 
     def pins(self, pin_ids: Sequence[int]) -> dict[int, PinState]:
-        """The records of pins, deleted ones included, from the pins' own shards: the source of truth. Unknown ids are
-        left out.
-        """
+        """The records of pins, deleted or not, from their shards: the source of truth. Unknown ids are left out."""
         found = self._all.on_those_of(dict.fromkeys(pin_ids), lambda pin: pin, lambda shard, mine: shard.pins(mine))
         return {row[0]: _pin_state(row) for row in itertools.chain.from_iterable(found)}
 
     def deletions(self, pin_ids: Sequence[int]) -> dict[int, int]:
-        """When each of these pins was deleted, from the pins' own records. Pins that are not deleted, or unknown, are
-        left out.
-        """
+        """When each of these pins was deleted, from the pins' own records. Living and unknown pins are left out."""
         pins = dict.fromkeys(pin_ids)
         found = self._all.on_those_of(pins, lambda pin: pin, lambda shard, mine: shard.deletions(mine))
         return {pin: deleted_ms for deletions in found for pin, deleted_ms in deletions.items()}
@@ -648,8 +634,7 @@ class FollowStore:
 
     def pins_after(self, shard: int, pin: int, limit: int) -> list[PinState]:
         """A page of one shard's pins, deleted ones included, ascending by id, after a given id (0: from the start).
-        Fewer than `limit` (1..MAX_PAGE) means the end. A walk over every shard passes each pin that was committed
-        before it began.
+        Fewer than `limit` (1..MAX_PAGE) means the end. A walk over all shards passes each pin that committed before it.
         """
         _check_page(limit)
         return [_pin_state(row) for row in self._all.on(shard, lambda each: each.pins_after(pin, limit))]
@@ -664,8 +649,7 @@ class FollowStore:
 
         write: False only counts.
 
-        Raises:
-            FollowStoreUnavailableError: some may be written; begin again.
+        Raises FollowStoreUnavailableError: some may be written; begin again.
         """
         return reconciling.walk(self._all, write=write)
 
@@ -680,7 +664,10 @@ class FollowStore:
         gone = 0
         for number in self._all.in_turns():
             if gone < limit:
-                gone += self._all.on(number, partial(_expire, purge_window_ms, limit - gone))
+                [dropped] = self._all.on_each(
+                    {number: limit - gone}, lambda shard, left: shard.expire(purge_window_ms, left)
+                ).values()
+                gone += dropped
         return gone
 
     def bring_back(self, to_ms: int) -> dict[int, int]:
@@ -692,8 +679,7 @@ class FollowStore:
         and of idempotency keys become `to_ms`, because with them the store would forget, or wait. Refills that were
         asked for or done later are forgotten, so that they are done again.
 
-        Raises:
-            FollowStoreUnavailableError: some shards were brought back; do it again.
+        Raises FollowStoreUnavailableError: some shards were brought back; do it again.
         """
         ahead = {number: self._all.on(number, lambda each: each.bring_back(to_ms)) for number in range(len(self._all))}
         return {number: ms for number, ms in ahead.items() if ms}
@@ -708,7 +694,6 @@ class FollowStore:
     # -----------------------------------------------------------------------------------------------------------
 
     def _home(self, action: Action | RecordedAction) -> int:
-        """The shard of an action's own record."""
         if len(self._all) == 1:
             return 0
         return self._all.shard_of(_home_id(action))
@@ -812,10 +797,6 @@ def _index(shard: Shard, followers: list[FollowerRow], pins: list[PinIndexRow]) 
         shard.index_followers(followers[start : start + INDEXED_AT_ONCE])
     for start in range(0, len(pins), INDEXED_AT_ONCE):
         shard.index_pins(pins[start : start + INDEXED_AT_ONCE])
-
-
-def _expire(purge_window_ms: int, limit: int, shard: Shard) -> int:
-    return shard.expire(purge_window_ms, limit)
 
 
 def _claim(shard: Shard, claims: Claims) -> Claims:

@@ -34,9 +34,7 @@ def lost(where: object, why: str) -> WrongStoreError:
 
 
 def refuse_version(where: object, version: int, database: Database) -> None:
-    """Raises OutdatedStoreError, WrongStoreError unless the tables of a database are of this program's version. 0: it
-    has none.
-    """
+    """Raises OutdatedStoreError, WrongStoreError unless a database's tables are of this program's version. 0: none."""
     if version == 0:
         raise lost(where, "it has no tables")
     said = f"{where}: its tables have version {version}, this program needs {latest(database)}"

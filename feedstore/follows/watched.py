@@ -33,9 +33,7 @@ FORGOTTEN_S: Final = 60.0
 """A shard that has not failed for this long is called again, even if it counted as away."""
 
 DRIFT: Final = 0.001
-"""How much faster or slower than a shard's clock this machine's clock may run. Clocks that are kept in time stay within
-half of it.
-"""
+"""How much faster or slower than a shard's this machine's clock may run. Clocks kept in time stay within half of it."""
 
 _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
@@ -102,8 +100,7 @@ class Watched:
     def call(self, call: Callable[[Shard, _Work], _Result], work: _Work) -> _Result:
         """Calls this shard.
 
-        Raises:
-            FollowStoreUnavailableError: at once if the shard is known to be away.
+        Raises FollowStoreUnavailableError: at once if the shard is known to be away.
         """
         self.refuse_away()
         began_s = self._clock()
@@ -191,13 +188,7 @@ class Watched:
 
 
 class Shards:
-    """The shards of a store. Thread-safe.
-
-    executor: where calls to several shards run in parallel; without one they run in turn. It is shut down with the
-        shards.
-    background: begins a look at a shard while its callers continue. None if asking a shard costs nothing.
-    clock: monotonic seconds that also count while the machine is suspended.
-    """
+    """The shards of a store. Thread-safe. executor, background, clock, meter: as of the `FollowStore`."""
 
     def __init__(
         self,
@@ -231,7 +222,6 @@ class Shards:
         return grouped
 
     def on(self, number: int, call: Callable[[Shard], _Result]) -> _Result:
-        """Calls one shard."""
         return self._watched[number].call(lambda shard, _: call(shard), None)
 
     def on_each(self, work: Mapping[int, _Work], call: Callable[[Shard, _Work], _Result]) -> dict[int, _Result]:

@@ -1,3 +1,1 @@
-"""A kit for HTTP servers, which are given their endpoints, files and metrics. docs/http.md is for callers
-of the API.
-"""
+"""A kit for HTTP servers, which are given endpoints, files and metrics. docs/http.md is for callers of the API."""

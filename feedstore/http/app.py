@@ -17,7 +17,7 @@ from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
 from feedstore.errors import PortError
-from feedstore.http import description, incoming, metrics, problems, site
+from feedstore.http import description, incoming, problems, site
 from feedstore.http.endpoint import Asked, Endpoint, Part
 from feedstore.http.incoming import Incoming
 from feedstore.http.metrics import Metrics
@@ -25,6 +25,7 @@ from feedstore.http.problems import ProblemError
 from feedstore.http.running import InThreads, Runners
 from feedstore.http.tokens import SCOPES, Access
 from feedstore.http.wire import Health, Token
+from feedstore.metering import exposition
 
 _log = structlog.get_logger()
 
@@ -103,8 +104,7 @@ class Served:
 class App:
     """An ASGI application.
 
-    access: decides who may do what. within_s: how long a request may take, once all of it has arrived. clock: the
-    service's own, in s.
+    access: decides who may do what. within_s: how long a request may take, once all of it has arrived. clock: in s.
     """
 
     def __init__(
@@ -219,9 +219,7 @@ class App:
             yield _Place(path, path in endpoints, compile_path(path)[0].fullmatch, routes)
 
     def _place(self, path: str, method: str) -> tuple[Mapping[str, str], _Route]:
-        """The endpoint that answers a request, and the values in its path. Paths must match exactly: none
-        is corrected.
-        """
+        """The endpoint that answers a request, and the values in its path. Paths must match exactly."""
         for _, _, matches, routes in self._places:
             if found := matches(path):
                 if method in routes:
@@ -268,7 +266,7 @@ class App:
         headers = request.headers
         self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
         text = self._metrics.text(await self._runners.looks.run(self._served.metrics, self._deadline_s()))
-        return _answer(text, (b"content-type", metrics.MEDIA_TYPE.encode()))
+        return _answer(text, (b"content-type", exposition.MEDIA_TYPE.encode()))
 
     async def _token(self, request: Incoming) -> Response:
         headers = request.headers

@@ -325,9 +325,7 @@ class Connection(HttpToolsProtocol):
             self._turns.later(self._network, partial(self._begin, cycle, app, until_s))
 
     def _begin(self, cycle: RequestResponseCycle, app: Any, until_s: float) -> bool:
-        """Begins a request whose turn it is. False if there is nothing to do, because its client has gone or it has
-        waited too long.
-        """
+        """Begins a request whose turn it is. False if its client has gone or it has waited too long."""
         if self.transport.is_closing():
             _forget(cycle)
             return False
@@ -377,9 +375,7 @@ class Connection(HttpToolsProtocol):
     # -----------------------------------------------------------------------------------------------------------------
 
     def look(self, now_s: float, *, full: bool) -> None:
-        """Ends the connection if its client takes too long. full: all places are taken, so unused connections are
-        closed.
-        """
+        """Ends the connection if its client takes too long. full: no place is left: unused connections are closed."""
         if now_s >= self._takes_until_s:
             if self.transport.is_closing() or self.flow.write_paused or self._untaken_bytes():
                 self.transport.abort()
@@ -459,9 +455,7 @@ class Connection(HttpToolsProtocol):
 
 
 class Whole(asyncio.Transport):
-    """A connection's transport. Collects what is written between the start and the end of an answer, and sends it at
-    the end, in one piece.
-    """
+    """A connection's transport. Collects what is written of an answer, and sends it at its end, in one piece."""
 
     def __init__(self, transport: asyncio.Transport, connection: Connection) -> None:
         super().__init__()
@@ -521,9 +515,7 @@ class Whole(asyncio.Transport):
 
 
 def _forget(cycle: RequestResponseCycle) -> None:
-    """Cuts the reference of a request that never begins to its connection: both would be kept until the
-    collector runs.
-    """
+    """Cuts the reference of a request that never begins to its connection: else both stay until the collector runs."""
     cycle.on_response = _nothing
 
 

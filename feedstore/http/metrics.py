@@ -7,7 +7,7 @@ from typing import Final
 from prometheus_client.core import Metric
 
 from feedstore.metering import Counted, Label, families
-from feedstore.metering.exposition import MEDIA_TYPE, rendered
+from feedstore.metering.exposition import rendered
 from feedstore.metering.histogram import Histogram
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
@@ -30,9 +30,6 @@ SECONDS: Final = _SERVED.histogram(
     buckets=_BUCKETS_S,
 )
 UNDER_WAY: Final = _SERVED.gauge("feed_http_requests_under_way", "HTTP requests being answered")
-
-
-__all__ = ["MEDIA_TYPE", "Metrics"]
 
 
 class Metrics:

@@ -1,6 +1,4 @@
-"""Decides which connections a server keeps if more clients come than it has places for. Pure: it closes
-nothing itself.
-"""
+"""Decides which connections a server keeps if more clients come than it has places for. Pure: it closes nothing."""
 
 import ipaddress
 from collections import defaultdict
@@ -14,19 +12,14 @@ _IPV6_NETWORK_BITS: Final = 64
 
 class Client(Hashable, Protocol):
     def rank(self) -> int | None:
-        """How readily the client gives up its place, the lowest rank first; None if it does not, because it is being
-        answered.
-        """
-        ...
+        """How readily the client gives up its place, the lowest first; None if it does not: it is being answered."""
 
 
 C = TypeVar("C", bound=Client)
 
 
 class Admission(NamedTuple, Generic[C]):
-    """The place of a new client. spare: whether it is one of the spare places. leaves: the client that loses it, if
-    any.
-    """
+    """The place of a new client. spare: whether it is one of the spare places. leaves: who lost it, if any."""
 
     spare: bool
     leaves: C | None

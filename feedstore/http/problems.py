@@ -117,9 +117,7 @@ class ProblemError(Exception):
 
 
 Known = Mapping[type[Exception], Kind]
-"""The problem of each error that a call may raise by its contract. The first class that the error is an instance of
-counts.
-"""
+"""The problem of each error that a call may raise by its contract. The first class that fits counts."""
 
 KNOWN: Final[Known] = {
     InvalidValueError: INVALID_VALUE,

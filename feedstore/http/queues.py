@@ -57,17 +57,14 @@ class Queues(Protocol):
 
     def state(self) -> QueuesState:
         """How much each group has left to do. Raises QueuesUnavailableError."""
-        ...
 
     def letters(self, after: int, limit: int) -> Sequence[Letter]:
         """Up to `limit` dead letters with ids larger than `after`, ascending. Raises QueuesUnavailableError."""
-        ...
 
     def stopped(self) -> str | None:
         """Why the work is not done: the worker of this process has stopped by itself, or a home in files has no worker.
         None if the work is done, or if nothing is known of it here. Returns at once.
         """
-        ...
 
 
 class BoundedQueues:

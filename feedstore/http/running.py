@@ -72,9 +72,7 @@ class InThreads:
 
 
 class _Turn:
-    """The state of a call that waits for a thread. begun: it has one. given_up: its caller was told that it
-    got none.
-    """
+    """The state of a call that waits for a thread. begun: it has one. given_up: its caller was told so."""
 
     begun = False
     given_up = False

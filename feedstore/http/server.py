@@ -13,17 +13,14 @@ from feedstore.http.connections import bounded
 from feedstore.http.traced import TracedApp
 
 KEEP_ALIVE_S: Final = 75
-"""How long a connection may be idle: longer than proxies keep theirs, so that none is closed just as a
-proxy uses it.
-"""
+"""How long a connection may be idle: longer than proxies keep theirs: none is closed just as a proxy uses it."""
 
 
 class HttpServer:
     """A server, controlled by one thread, which is not the one that serves.
 
     listener: from `listening.listen`; the server owns it. patience_s: how long a client may take to send a request, and
-    to take an answer. connections: the most at once. end_s: how long requests that are under way may take when the
-    server ends.
+    to take an answer. connections: the most at once. end_s: how long requests may take when the server ends.
     """
 
     def __init__(

@@ -45,11 +45,9 @@ class Access(Protocol):
 
     def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
         """Raises ProblemError if the request does not have a scope."""
-        ...
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
         """All scopes of a request. Raises ProblemError if it has none at all."""
-        ...
 
 
 class IssuedToken(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -66,10 +66,7 @@ class Reads(Protocol):
     """How the reads of one cluster are made. Thread-safe."""
 
     def start(self, attempt: Attempt[Any]) -> bool:
-        """Makes the attempt, here and now or on another thread. False if it was not begun: too many are under way,
-        or this is closed.
-        """
-        ...
+        """Makes the attempt, here or on another thread. False: too many are under way, or this is closed."""
 
     def close(self) -> None: ...
 

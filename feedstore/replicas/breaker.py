@@ -35,9 +35,7 @@ class Breaker:
         return self._open_until_s is None and not self._failures
 
     def take_probe(self, now_s: float) -> bool:
-        """Whether the caller may send a probe now: one at a time, and only if it is due. A caller that gets True must
-        report its outcome.
-        """
+        """Whether the caller may send a probe now: one at a time, only if it is due. Its outcome must be reported."""
         if self._open_until_s is None or self._probing or now_s < self._open_until_s:
             return False
         self._probing = True

@@ -112,7 +112,6 @@ class Contest:
 class _Begin(Protocol[T]):
     def __call__(self, name: str, on_done: Callable[[Attempt[T]], None]) -> Attempt[T] | None:
         """Begins an attempt; None if it could not."""
-        ...
 
 
 class _Question(Generic[T]):

@@ -37,8 +37,7 @@ class ReplicaStatus(NamedTuple):
 
 class ReadCounters(NamedTuple):
     """Counts of reads that may need more than one cluster, and of their further reads: hedges, after a wait; failovers,
-    after a failure; probes, to see whether a cluster is back. (Reads of a cluster in files do not count while all is
-    well.)
+    after a failure; probes, to see if a cluster is back. (Reads of a cluster in files do not count while all is well.)
     """
 
     reads: int
@@ -100,9 +99,7 @@ class ReplicaHealth:
     # ------------------------------------------------------------------------------------------------------------
 
     def begin(self) -> ReadPlan:
-        """Begins a read, which earns budget for hedges. The p95 behind their delay is computed again every
-        `_LOOK_AGAIN` reads.
-        """
+        """Begins a read, which earns budget for hedges. Their delay is computed again every `_LOOK_AGAIN` reads."""
         with self._lock:
             self._budget.earn()
             if self._reads % _LOOK_AGAIN == 0:

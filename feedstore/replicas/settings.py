@@ -10,8 +10,7 @@ from feedstore.settings import Ms
 
 class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"deadline_ms": "deadline"}):
     """How several clusters are read as one. deadline_ms: how long a page may take. reads_at_once: the most reads that
-    run at once on a cluster that is on servers. prefer: the cluster that is asked first; None: the first one that is
-    named.
+    run at once on a cluster on servers. prefer: the cluster that is asked first; None: the first one that is named.
     """
 
     deadline_ms: Ms = Ms(1_000)

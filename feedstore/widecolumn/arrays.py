@@ -1,6 +1,4 @@
-"""A batch as cells in arrays: all that it puts, and all that it marks. It needs numpy, so adapters load it when they
-write.
-"""
+"""A batch as cells in arrays: all that it puts, and all that it marks. It needs numpy: adapters load it to write."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never

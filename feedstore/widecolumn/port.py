@@ -62,9 +62,7 @@ class Put(NamedTuple):
 
 
 class DeleteColumns(NamedTuple):
-    """Writes one delete marker for every pair of a row and a column: it masks every version at or below the row's
-    timestamp.
-    """
+    """Writes a delete marker for each pair of a row and a column: it masks all versions up to the row's timestamp."""
 
     rows: Sequence[tuple[bytes, int]]
     columns: Sequence[bytes]
@@ -87,9 +85,7 @@ class PutCells(NamedTuple):
 
 
 class DeleteCells(NamedTuple):
-    """Writes single delete markers, given as `PutCells` gives cells: each masks every version of its column at or below
-    its timestamp.
-    """
+    """Writes single delete markers, given as `PutCells` gives cells: each masks its column up to its timestamp."""
 
     rows: "NDArray[np.uint8]"
     columns: "NDArray[np.uint8]"
@@ -110,8 +106,7 @@ class Cell(NamedTuple):
 class Trim:
     """What a trim leaves of a row: its first `keep` visible columns.
 
-    cap: how many of them a reader may ask for. slack: how many more are kept, so that a row that loses some still has
-        `cap`.
+    cap: how many of them a reader may ask for. slack: how many more are kept: a row that loses some still has `cap`.
     """
 
     cap: int
@@ -189,7 +184,6 @@ class WideColumnStore(Protocol):
             UnavailableError: an unknown subset was applied; try the whole batch again with the same timestamps.
             RefusedError: the batch holds something that this store can never take; nothing was applied.
         """
-        ...
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         """The visible columns of a row that sort strictly after `after` (None: from the first), in order, at most
@@ -201,22 +195,16 @@ class WideColumnStore(Protocol):
 
         deadline_s: a time of `time.monotonic`. A store on servers gives up when it passes; a store in files ignores it.
 
-        Raises:
-            UnavailableError: ask another replica.
+        Raises UnavailableError: ask another replica.
         """
-        ...
 
     def cells(self, row: bytes) -> list[Cell]:
-        """Every visible cell of a row with its timestamp, in column order. For small rows (bookkeeping) and for
-        tests.
-        """
-        ...
+        """Every visible cell of a row with its timestamp, in column order. For small rows (bookkeeping) and tests."""
 
     def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
         """`cells` of several rows, in their order. Each row is as it was at some moment after the call. A reader of
         files that another process writes looks for what is new only once, not for each row.
         """
-        ...
 
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         """Tells why columns of a row are not visible. Returns those that have a delete marker and are not visible, in
@@ -225,10 +213,8 @@ class WideColumnStore(Protocol):
         For diagnosis: it costs as much as reading the whole row with its markers. Expired markers that were dropped are
         not found. The row is as it was when a row of this table was last read through this object, or later.
 
-        Raises:
-            UnavailableError
+        Raises UnavailableError.
         """
-        ...
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         """Streams rows with `start` <= key < `stop` (None: to the end) in key order, each with its visible columns in
@@ -237,10 +223,8 @@ class WideColumnStore(Protocol):
         Rows with nothing visible are left out. Memory does not depend on the number of rows. Each row is as it was at
         some moment during the scan; different rows may show different moments.
 
-        Raises:
-            UnavailableError: at any step; start again after the last row that arrived.
+        Raises UnavailableError: at any step; start again after the last row that arrived.
         """
-        ...
 
     def sweep(self, now_ms: int) -> Sweep | None:
         """Trims every row to the first `Table.keep` visible columns, drops masked versions and expired delete markers.
@@ -253,11 +237,9 @@ class WideColumnStore(Protocol):
         A column that comes among the first `keep` only because of such markers may be lost. So a caller that masks more
         than `slack` columns puts the first `cap` again, after the markers have been applied (rule 9).
         """
-        ...
 
     def close(self) -> None:
         """Releases files and connections. Closing twice is fine; any other call after it raises UnavailableError."""
-        ...
 
 
 class Cluster(Protocol):
@@ -265,8 +247,6 @@ class Cluster(Protocol):
 
     def table(self, name: str) -> WideColumnStore:
         """One of the tables that the cluster was opened with."""
-        ...
 
     def close(self) -> None:
         """Closes every table and releases what they share."""
-        ...

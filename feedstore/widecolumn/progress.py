@@ -159,9 +159,7 @@ class _Bounds(NamedTuple):
 
 
 class _Held(NamedTuple):
-    """The columns of holds that may not have passed, by kind. `put_off` also has what is parked, as holds that no tick
-    passes, at least the first.
-    """
+    """Columns of holds that may not have passed, by kind. `put_off` also has the first of what is parked, at least."""
 
     put_off: list[bytes]
     refills: list[bytes]
@@ -290,9 +288,7 @@ class Progress:
         self._note(_REFILLS, holds)
 
     def hold_for_fanouts(self, holds: Iterable[tuple[int, int]]) -> None:
-        """Notes holds of fanouts, as `hold` does. since_ms: the pin's. until_ms: when ranges of its followers were
-        published.
-        """
+        """Notes holds of fanouts, as `hold` does. since_ms: the pin's. until_ms: when its ranges were published."""
         self._note(_FANOUTS, holds)
 
     def _note(self, kind: bytes, holds: Iterable[tuple[int, int]]) -> None:
@@ -349,9 +345,8 @@ class Progress:
         self._store.apply([DeleteColumns([(self._row(_PUT_OFF), at_ms)], [column]) for column in columns])
 
     def lift_all(self, now_ms: int) -> None:
-        """Lifts all notes of earlier versions, because what they parked is gone: none of it will land, and something
-        else keeps the watermark back instead. now_ms: the store's time, from which it counts how long the lifting is
-        remembered.
+        """Lifts all notes of earlier versions: what they parked is gone and will not land, and something else keeps the
+        watermark back. now_ms: the store's time, from which it counts how long the lifting is remembered.
         """
         for page in self._pages(self._row(_PUT_OFF), _before(_EACH)):
             self.lift([(until - _EACH, number) for until, number in map(_HOLD.unpack, page)], now_ms)
@@ -362,9 +357,7 @@ class Progress:
         return max((max(partitions, sources or third) for _, partitions, third, sources in ways), default=0)
 
     def refuse_unwritable(self) -> None:
-        """Checks that holds can be written: writes a delete marker without effect. Raises UnavailableError if the
-        table takes no writes.
-        """
+        """Checks that holds can be written, by a delete marker without effect. Raises UnavailableError if not."""
         self._store.apply([DeleteColumns([(self._row(_PUT_OFF), 1)], [_HOLD.pack(0, 0)])])
 
     def part_landed(self, follower: int, ts: int, part: int, parts: int) -> bool:
@@ -439,9 +432,7 @@ class Progress:
         self._store.apply([Put([(self._row(_MADE), at_ms)], [_HOLD.pack(at_ms, 0)])])
 
     def made_ms(self) -> int:
-        """When the cluster was created again; 0 if it never was. Looked up once: no process writes a cluster
-        while it is created again.
-        """
+        """When the cluster was created again; 0 if it never was. Looked up once: no process writes it meanwhile."""
         if self._made_ms is None:
             self._made_ms = max((cell.timestamp for cell in self._store.cells(self._row(_MADE))), default=0)
         return self._made_ms
@@ -536,9 +527,7 @@ class Progress:
         return _ROW(kind, number * _NUMBERS + self._times_in_use())
 
     def _times_in_use(self) -> int:
-        """The number of the times in use. Looked up once, except for a watermark: it changes while no process writes
-        the cluster.
-        """
+        """The number of the times in use. Looked up once, except for a watermark: it changes while no writer runs."""
         if self._times is None:
             self._times = max((cell.timestamp for cell in self._store.cells(_TIMES)), default=0)
         return self._times
@@ -586,9 +575,7 @@ class Progress:
         return _Held(*found.values())
 
     def _not_landed(self, numbers: Sequence[int]) -> list[bytes]:
-        """What is parked, as columns of holds: all of the first row with something that has not landed. Those of later
-        rows committed later.
-        """
+        """What is parked, as columns of holds: all of the first row that has not landed. Later rows committed later."""
         if not numbers:
             return []
         applied = self.applied()  # before the notes: what is noted later may be applied then, and counts all the same
@@ -636,9 +623,7 @@ def _day(until: int) -> int:
 
 
 def _ten_minutes(since: int) -> int:
-    """The number of the row in which a note on what is parked is. Times later than any clock should show all count as
-    the last ones.
-    """
+    """The number of the row in which a note on what is parked is. Times that no clock should show count as the last."""
     return min(since // _PARKED_MS, _NUMBER_MAX // 2)
 
 

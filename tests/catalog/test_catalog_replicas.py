@@ -37,7 +37,7 @@ class Pair:
         return made() if made is InPlace else made(name, 8)
 
     def breakers(self) -> list[str]:
-        return [each.breaker for each in self.replicas.status()]
+        return [each.breaker for each in self.replicas._contest.health.status()]
 
     def fetch(self) -> bytes:
         return self.replicas.fetch([KEY]).records[KEY]
@@ -62,7 +62,7 @@ def test_no_batch_fails_while_one_cluster_does_and_it_is_left_alone_then(pair: P
     assert [pair.fetch() for _ in range(50)] == 50 * [b"of b"]
     assert pair.breakers() == ["open", "closed"]
     assert len(pair.a.calls) < 50
-    assert pair.replicas.counters().failovers == FAILURES
+    assert pair.replicas._contest.health.counters().failovers == FAILURES
     pair.a.fails = 0
 
     def is_asked_again() -> bool:
@@ -89,7 +89,7 @@ def test_a_cluster_that_hangs_is_overtaken():
     pair = Pair(in_place=False, clock=time.monotonic)
     pair.a.gate.clear()
     assert pair.fetch() == b"of b"
-    assert pair.replicas.counters().hedges == 1
+    assert pair.replicas._contest.health.counters().hedges == 1
     pair.a.gate.set()
     pair.replicas.close()
 

@@ -14,10 +14,11 @@ from typing import Final
 
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
-from feedstore.following import FEEDS, entries_of, is_witness, user_of
+from feedstore.following import FEEDS, entries_of, is_witness
 from feedstore.follows.port import ActionRefusedError, Request
 from tests.crash import board_victim, victim
 from tests.crash.victim import Spec, action_of
+from tests.feed_rows import user_of
 from workers.app import home, wiring
 from workers.following.groups import EXPANDER
 from workers.following.ports import Ports

@@ -32,7 +32,6 @@ from feedstore.widecolumn import DeleteCells, PutCells, Table
 from feedstore.widecolumn.checks import check_batch
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.widecolumn.written import cells_in
-from workers.following import messages
 from workers.following.messages import (
     PACK_CELLS,
     Block,
@@ -51,7 +50,7 @@ from workers.following.topics import DELIVERIES
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError, Topic, single
+from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError, Topic, decoded, single
 
 NUMBERS = st.integers(1, 300) | st.integers(1, MAX_ID - 1)
 PAIRS = st.lists(st.tuples(NUMBERS, NUMBERS), min_size=1, max_size=5)
@@ -463,7 +462,7 @@ class EarlierEnvelope(msgspec.Struct):
 def test_an_earlier_writer_names_the_version_and_keeps_the_pack_as_it_is() -> None:
     """So that `feedctl dead retry` brings it back once that writer is a newer one."""
     decoder = msgspec.json.Decoder(EarlierEnvelope)
-    earlier = Topic(DELIVERIES.name, durable=False, decode=single(lambda value: messages._decode(decoder, value)))
+    earlier = Topic(DELIVERIES.name, durable=False, decode=single(lambda value: decoded(decoder, value)))
     queue, dead = MemoryQueue({DELIVERIES: 1}, lambda: 1), MemoryDeadLetters()
     stage: Stage[Any] = Stage(
         "writer-a",

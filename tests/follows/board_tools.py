@@ -1,10 +1,11 @@
 """Helpers that tests of boards share: pins on a board, the pins of a page, and how many rows a database has written."""
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 
 from follow_places import NOW
 
-from feedstore.boards import SPACING, BoardPage, BoardPin, Boards, Place, RoomSpread
+from feedstore.boards import SPACING, BoardPage, BoardPin, Boards, Place, RoomSpread, room
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
 from feedstore.follows.mysql import MySQLShard
 from feedstore.follows.port import ActionRefusedError, Request, actions_in
@@ -55,6 +56,11 @@ def pages(boards: Boards, limit: int = 500, board: int = BOARD) -> list[BoardPin
 
 def shown(boards: Boards, limit: int = 500, board: int = BOARD) -> list[int]:
     return [pin.pin for pin in pages(boards, limit, board)]
+
+
+def narrowest(boards: Boards) -> int:
+    """The room of the narrowest gap of a board."""
+    return min(room(upper.sequence - lower.sequence) for upper, lower in pairwise(pages(boards)))
 
 
 def shown_upwards(boards: Boards, limit: int) -> list[int]:

@@ -10,6 +10,7 @@ from board_tools import (
     a_board,
     asked,
     delete,
+    narrowest,
     numbers,
     pages,
     relay,
@@ -571,9 +572,7 @@ def test_re_spacing_gives_room_and_changes_no_order(store: FollowStore, rows: in
     assert shown(boards) == order
     assert {pin.pin: pin.moved_ms for pin in pages(boards)} == times
     assert pages(boards)[0] == top
-    findings = boards.check(BOARD, None)
-    assert findings.room is not None
-    assert findings.room >= (SPACING.restored if rows == 512 else SPACING.threshold)
+    assert narrowest(boards) >= (SPACING.restored if rows == 512 else SPACING.threshold)
     assert respace(boards, asked(store)[0], rows) == 0
 
 
@@ -713,16 +712,15 @@ def test_a_reset_brings_back_the_order_of_time(store: FollowStore):
 def test_a_check_walks_the_whole_board(store: FollowStore):
     boards = a_board(store, 30)
     boards.reorder(Move(BOARD, 1, before=20))
-    after, pins, rooms = None, 0, []
+    after, pins = None, 0
     while True:
         part = boards.check(BOARD, after, 7)
         pins, after = pins + part.pins, part.after
-        rooms.append(part.room)
         assert (part.narrow, part.ties, part.dead) == ([], [], [])
         if after is None:
             break
     assert pins == 30
-    assert min(rooms) == 82
+    assert narrowest(boards) == 82
 
 
 def test_a_check_finds_a_row_without_a_living_pin(store: FollowStore):

@@ -479,7 +479,7 @@ def test_what_one_call_records_shares_rows_of_the_outbox(store: FollowStore, clo
     recorded = record(store, *(Follow(each, user(each + 1)) for each in range(1, 40)), SavePin(pin(5)), DeletePin(5))
     rows = outbox(store)
     assert len(rows) == store.shards()
-    assert {row.committed_ms for row in rows} == {NOW}
+    assert {action.committed_ms for action in actions_in(rows)} == {NOW}
     assert [row.number for row in rows] == [len(row.actions) for row in rows]
     for row in rows:
         assert row.actions == [each for each in recorded if each in row.actions]

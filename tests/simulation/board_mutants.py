@@ -26,7 +26,7 @@ def _top_down_whatever_the_direction() -> Patches:
             chosen.append((pin, ordering.target(going.above, going.below, going.members, passed)))
         if not pins:
             return [], None
-        return chosen, going._replace(at=ordering._after(pins[-1], chosen), passed=going.passed + len(pins))
+        return chosen, ordering._further(going, pins, chosen)
 
     real = ordering.begin
 

@@ -104,8 +104,8 @@ class MemoryShard:
                 self._served[key] = max(before_ms, self._served.get(key, 0))
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
-        first = [(row, *self._outbox[row]) for row in itertools.islice(self._unrelayed, limit)]
-        return first[: reaching([row[2] for row in first], limit)]
+        first = [(row, *self._outbox[row][1:]) for row in itertools.islice(self._unrelayed, limit)]
+        return first[: reaching([number for _, number, _ in first], limit)]
 
     def mark_relayed(self, ids: Sequence[int]) -> None:
         for row in ids:

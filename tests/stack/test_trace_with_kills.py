@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import pytest
 
 from deploy.local import Stack
-from feedstore.following import FEEDS, entries_of, is_witness, user_of
+from feedstore.following import FEEDS, entries_of, is_witness
 from feedstore.widecolumn import DeleteColumns
 from tests.cli.command import Cli
+from tests.feed_rows import user_of
 from tests.stack import homes, traces
 from tests.stack.homes import Part
 from tests.stack.own_home import own_home

@@ -1,6 +1,4 @@
-"""The loops that keep catalogs fresh: those of the worker that writes a cluster, and the listener of each web
-process.
-"""
+"""The loops that keep catalogs fresh: those of a cluster's worker, and the listener of each web process."""
 
 import random
 import subprocess
@@ -79,9 +77,7 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 
 def pin_updates(task: Task | RangeTask) -> Sequence[Update]:
-    """What a task says to the catalog of pins. A task for a range says nothing: it comes after the tasks of its
-    actions.
-    """
+    """What a task says to the catalog of pins. One for a range says nothing: it comes after those of its actions."""
     if isinstance(task, RangeTask) or not isinstance(task.action, PinSaved | PinDeleted):
         return ()
     return (pins.update_of(task.action),)
@@ -91,9 +87,7 @@ def pin_updates(task: Task | RangeTask) -> Sequence[Update]:
 def listening(
     config: Config, catalogs: Mapping[str, Catalog[Any]], open_queue: Callable[[], Queue], clock: Callable[[], int]
 ) -> Iterator[None]:
-    """Keeps this process's caches of catalogs fresh until the end of the block. catalogs: by name. clock: the home's
-    clock.
-    """
+    """Keeps this process's caches of catalogs fresh to the end of the block. catalogs: by name. clock: the home's."""
     from_files: dict[str, Catalog[Any]] = {}
 
     def listener(

@@ -1,7 +1,6 @@
 """Sets the time of a home, for an operator who knows that this machine's clock is right.
 
-What was stamped while a clock was ahead keeps its time. From then on the stores stamp the right time, and the clusters
-tell it.
+What was stamped while a clock was ahead keeps its time. From then on stores stamp the right time, and clusters tell it.
 """
 
 from collections.abc import Mapping

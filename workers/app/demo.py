@@ -38,8 +38,7 @@ _DEADLINE_S: Final = 300.0
 _BOARDS_LOOKED_AT: Final = 50
 _PINS_TO_ARRANGE: Final = 3
 _DROPS: Final = 120
-"""More drops than a gap takes before room must be made: 83 if the pins are a ms apart, 114 if they are a month apart.
-"""
+"""More drops than a gap takes before room must be made: 83 if the pins are a ms apart, 114 if a month."""
 _DIGITS: Final = 38
 
 
@@ -55,17 +54,14 @@ class DemoOutput(Protocol):
 
     def title(self, text: str) -> None:
         """Begins a part."""
-        ...
 
     def say(self, text: str) -> None: ...
 
     def claim(self, text: str) -> None:
         """Says what was checked."""
-        ...
 
     def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
         """Is called now and then, with a function that returns what is left to do."""
-        ...
 
 
 class Demo:
@@ -223,9 +219,7 @@ class Demo:
 
     @contextlib.contextmanager
     def _working(self) -> Iterator[Callable[[Sequence[str]], None]]:
-        """Runs a worker until the end of the block. Gives a function that waits until everything has landed in some
-        clusters.
-        """
+        """Runs a worker until the end of the block. Gives a function that waits until some clusters have all."""
         worker = wiring.worker(self._ports, self._config)
         failures: list[Exception] = []
 
@@ -276,9 +270,7 @@ class Demo:
         return self._pages.page(user, min(limit, 1_000))
 
     def _page_from(self, name: str, user: int) -> Page:
-        """Waits until a replica serves a page, and returns it: readers ask a replica that was away again within
-        seconds.
-        """
+        """Waits until a replica serves a page, and returns it: readers ask one that was away again within seconds."""
         deadline = time.monotonic() + _DEADLINE_S
         while (page := self._page(user)).served_by != name and time.monotonic() < deadline:
             time.sleep(0.05)

@@ -171,9 +171,7 @@ def _stop(pid: int | None) -> str:
 
 
 def _shown(pid: int | None) -> str:
-    """The process as it is shown. Writers inherit the lock of their worker: if it was killed and one of them hangs,
-    they hold the home.
-    """
+    """The process as it is shown. Writers inherit their worker's lock: if it was killed, they may hold the home."""
     if pid is None:
         return "unknown"
     if Path(f"/proc/{pid}").exists():

@@ -24,19 +24,14 @@ _Event = MutableMapping[str, Any]
 """The content of a log line. timestamp: a datetime."""
 _encode: Final = msgspec.json.Encoder(enc_hook=repr).encode
 _WRITE_MAX: Final = 4_096
-"""A pipe takes this many bytes as a whole, whatever else is written to it meanwhile, and without waiting if it is ready
-(PIPE_BUF of Linux).
-"""
+"""A pipe takes this many bytes as a whole, and without waiting if it is ready (PIPE_BUF of Linux)."""
 
 
 class Stderr(Protocol):
     """Where lines are written. Used under a lock."""
 
     def write(self, line: str) -> bool:
-        """Writes a line; False if it was dropped. If only a part was written, that line is ended before the next
-        one.
-        """
-        ...
+        """Writes a line; False if it was dropped. If only a part was written, it is ended before the next one."""
 
 
 class Lines:
@@ -136,9 +131,7 @@ def name_traces(tracer: Tracer) -> None:
 
 
 def adopt(*names: str) -> None:
-    """From now on, warnings and errors that libraries log under these names become lines like all others:
-    `library.logged`.
-    """
+    """From now on, warnings and errors that libraries log under these names become lines `library.logged`."""
     for name in names:
         logger = logging.getLogger(name)
         logger.handlers = [_Adopted(logging.WARNING)]
@@ -236,9 +229,7 @@ def _iso(event: _Event) -> str:
 
 
 class Plain:
-    """A stderr that waits: files take everything at once, and so do terminals, unless a person who looks at one has
-    stopped it.
-    """
+    """A stderr that waits: files take everything at once, and so do terminals, unless their user has stopped them."""
 
     def write(self, line: str) -> bool:
         sys.stderr.write(line)
@@ -247,9 +238,7 @@ class Plain:
 
 
 class Unwaiting:
-    """A stderr that never waits. send: writes a part of what it is given, at once, and returns how many bytes; raises
-    OSError if none.
-    """
+    """A stderr that never waits. send: writes some bytes at once, and returns how many; raises OSError if none."""
 
     def __init__(self, send: Callable[[bytes], int]) -> None:
         self._send = send

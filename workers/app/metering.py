@@ -66,9 +66,7 @@ def tell(descriptor: int, counts: Callable[[], Counts]) -> None:
 
 
 class MetricsEndpoint:
-    """The metrics of one worker. program: the name of all its processes together. counting: the counts of this process;
-    None: none yet.
-    """
+    """The metrics of one worker. program: the name of its processes. counting: the counts of this process, if any."""
 
     def __init__(self, counting: Counting | None, program: str) -> None:
         self._counting = counting

@@ -26,9 +26,8 @@ def plan(config: Config) -> list[MigrationStep]:
     """The steps that a home lacks, in their order; none if it is up to date. If its queue is lost, only those of the
     follow store. It only reads. Servers are not asked: their tables are brought up to date by `schema apply`.
 
-    Raises:
-        ConfigError, FollowStoreUnavailableError, QueueUnavailableError: a store is missing, damaged, or newer than this
-            program.
+    Raises ConfigError, FollowStoreUnavailableError, QueueUnavailableError: a store is missing, damaged, or newer than
+    this program.
     """
     follow_store = [*_follow_store(config)]
     try:

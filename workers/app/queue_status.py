@@ -46,9 +46,8 @@ class OpenQueues:
 
 
 class LazyQueues:
-    """The state of queues by ports that are opened when they are first needed; if that fails, it is tried again, and
-    pages do not wait for it. opener: opens the ports, which this closes. stopped: returns why no worker does the work,
-    if that is known here.
+    """The state of queues by ports that are opened when first needed, again until that succeeds; pages do not wait for
+    it. opener: opens the ports, which this closes. stopped: returns why no worker does the work, if that is known here.
     """
 
     def __init__(self, opener: Callable[[], Ports], stopped: Callable[[], str | None]) -> None:

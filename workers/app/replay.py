@@ -139,9 +139,7 @@ def _followee(user: int | None, board: int | None) -> Followee:
 
 
 class ByteStream(Protocol):
-    """A binary stream. `read1` returns the bytes that there are, at most `size`, and waits only for the first of
-    them.
-    """
+    """A binary stream. `read1` returns the bytes that there are, at most `size`, and waits only for the first."""
 
     def read1(self, size: int, /) -> bytes: ...
 
@@ -179,9 +177,8 @@ def replay(
     bad_line: is told the number of each line that could not be recorded, and why; the others are recorded.
     progress: is told now and then what was done so far, and how many bytes were read.
 
-    Raises:
-        InterruptedReplayError: the follow store is unavailable, a board is crowded, the source cannot be read, or a
-            signal came.
+    Raises InterruptedReplayError: the follow store is unavailable, a board is crowded, the source cannot be read, or a
+    signal came.
     """
     done = Replayed()
     bytes_read = 0
@@ -227,9 +224,7 @@ def _reorder(boards: Boards, move: Move) -> list[Placed | ReorderRefusedError]:
 def _batches(
     numbers: Sequence[int], requests: Sequence[Request | Move]
 ) -> Iterator[tuple[Sequence[int], list[Request] | Move]]:
-    """Yields the requests in the order of their lines, with the lines' numbers: up to BATCH actions together, or one
-    reorder.
-    """
+    """Yields the requests in the order of their lines, with the lines' numbers: up to BATCH actions, or one reorder."""
     start = 0
     while start < len(requests):
         actions: list[Request] = []
@@ -280,9 +275,7 @@ _OVERSIZED: Final = b"an oversized line"
 
 
 def _blocks(source: ByteStream) -> Iterator[tuple[int, list[bytes], int]]:
-    """Yields (number of the first line, whole lines, bytes read). Memory is bounded by _READ_BYTES and
-    MAX_LINE_BYTES.
-    """
+    """Yields (number of the first line, whole lines, bytes read). Memory: _READ_BYTES and MAX_LINE_BYTES at most."""
     number = 1
     rest = b""
     oversized = False

@@ -50,9 +50,7 @@ class TableTool:
     ) -> None:
         """Runs one command. line: gets each line of its output at once. waiting: is called now and then.
 
-        Raises:
-            TableToolError: also if the tool does not end in time; it is then killed, and HBase finishes what it has
-            begun.
+        Raises TableToolError, also if the tool does not end in time: it is killed, and HBase finishes its work.
         """
         argv = [
             _java(), *_FLAGS, "-cp", self.class_path, _CLASS,
@@ -115,8 +113,6 @@ def _java() -> str:
 
 
 def _error(said: IO[str]) -> str:
-    """The line of the output that says what was wrong: the JVM may have written lines before it, and the usage may
-    follow.
-    """
+    """The line that says what was wrong: the JVM may have written lines before it, and the usage may follow."""
     lines = [line.strip() for line in said if line.strip()]
     return next((line.removeprefix(_MARK) for line in lines if line.startswith(_MARK)), lines[-1] if lines else "")

@@ -129,8 +129,7 @@ class RecordedLanded(End):
 
 class RecordedExpanded(End):
     """Says when everything that had been recorded before the first question has been relayed and has passed the
-    expander, whatever is recorded meanwhile. It is then in the indexes, and expanded except for the rest of large
-    fanouts.
+    expander, whatever is recorded meanwhile. It is then in the indexes, and expanded but for the rest of large fanouts.
     """
 
     rests_within_s = 5.0
@@ -154,9 +153,7 @@ class RecordedExpanded(End):
 
 
 def _matter(ports: Ports, cluster: str) -> str | None:
-    """Why nothing lands in a cluster; None if it answers. It asks only for the notes of progress: a worker has no other
-    table of the cluster.
-    """
+    """Why nothing lands in a cluster; None if it answers. A worker can only ask for the notes of progress."""
     try:
         Progress(ports.replicas[cluster].progress).watermark()
     except UnavailableError as error:

@@ -1,6 +1,4 @@
-"""Turns the configuration into ports, and ports into a worker: the only place in this package that knows the
-adapters.
-"""
+"""Turns the configuration into ports, and ports into a worker: the only place here that knows the adapters."""
 
 import os
 import random
@@ -93,9 +91,8 @@ def open_ports(
     follow store and of the queue are opened when they are used, as clusters always are; files must be there in any
     case. tracer: the caller closes it, after the ports.
 
-    Raises:
-        ConfigError, FollowStoreUnavailableError, QueueUnavailableError. No error of a cluster: these are opened when
-        they are used.
+    Raises ConfigError, FollowStoreUnavailableError, QueueUnavailableError. No error of a cluster: these are opened when
+    they are used.
     """
     clock = clock or feedstore_wiring.clock_of(config)
     with ExitStack() as stack:
@@ -128,8 +125,7 @@ def open_ports(
 def create(config: Config) -> None:
     """Makes every store of a home; existing ones stay as they are.
 
-    Raises:
-        ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: a part is done; do it again.
+    Raises ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: a part is done; do it again.
     """
     feedstore_wiring.create_follows(config)
     feedstore_wiring.clock_of(config)()  # from now on every process of the home is compared with this one
@@ -152,7 +148,6 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
 
 
 def topics_of(config: Config) -> tuple[Topic[object], ...]:
-    """The topics of a home's queue."""
     if not posted(config.catalogs):
         return TOPICS
     from workers.catalog.topics import UPDATES  # noqa: PLC0415 - other homes do not pay for it
@@ -339,8 +334,7 @@ def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
 
 def canaries(ports: Ports, config: Config) -> list[Loop]:
     """The loops that send canaries the whole way and look for them in each cluster, if the configuration wants any. The
-    tables of the feeds must be open. A worker that ends when everything has landed has no canaries: with them it would
-    never end.
+    tables of the feeds must be open. A worker that ends when everything has landed has none: they never end.
     """
     if config.worker.canary_ms is None:
         return []
@@ -496,16 +490,15 @@ def _no_ticks(ticks: Sequence[tuple[int, Tick]]) -> None:
 
 
 def housekeeping(ports: Ports, config: Config) -> Loop:
-    return _every_so_often("housekeeper", housekeeper(ports, config).forget, "housekeeping.unavailable", ports, config)
+    every_s = config.worker.housekeeping_ms / 1_000
+    do = housekeeper(ports, config).forget
+    return Every("housekeeper", do, every_s, time.monotonic, "housekeeping.unavailable", ports.meter)
 
 
 def _sweeper(ports: Ports, config: Config, cluster: str) -> Loop:
+    every_s = config.worker.housekeeping_ms / 1_000
     do = sweeping(ports, config, cluster)
-    return _every_so_often(f"sweeper-{cluster}", do, "sweep.unavailable", ports, config)
-
-
-def _every_so_often(name: str, do: Callable[[], object], event: str, ports: Ports, config: Config) -> Loop:
-    return Every(name, do, config.worker.housekeeping_ms / 1_000, time.monotonic, event, ports.meter)
+    return Every(f"sweeper-{cluster}", do, every_s, time.monotonic, "sweep.unavailable", ports.meter)
 
 
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
@@ -513,20 +506,10 @@ def housekeeper(ports: Ports, config: Config) -> Housekeeper:
     for topic, group in landed.groups(ports):
         readers[topic].append(group)
     kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
-    return Housekeeper(
-        ports.follows,
-        ports.queue,
-        ports.dead,
-        config.limits,
-        kept,
-        readers,
-        ports.clock,
-        ports.meter,
-    )
+    return Housekeeper(ports.follows, ports.queue, ports.dead, config.limits, kept, readers, ports.clock, ports.meter)
 
 
 def sweeping(ports: Ports, config: Config, cluster: str) -> Callable[[], Sweep | None]:
-    """The sweep of a cluster."""
     return partial(sweep, _metered(ports, cluster), ports.follows, config.limits, time.monotonic, ports.meter)
 
 

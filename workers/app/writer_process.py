@@ -93,9 +93,7 @@ class WriterProcess:
         self._ended: Exception | None = None
 
     def begin(self, *, counted: bool) -> None:
-        """Lets the process open its stores and work, unless it already does. counted: whether it shall tell what it
-        counts.
-        """
+        """Lets the process open its stores and work, unless it already does. counted: whether it tells its counts."""
         if self._begun:
             return
         self._begun = True
@@ -258,9 +256,7 @@ def _fork(config: Config, cluster: str, log_level: str, others: Sequence[WriterP
 def _live(
     config: Config, cluster: str, log_level: str, others: Sequence[WriterProcess], word: _Pipe, said: _Pipe, told: _Pipe
 ) -> NoReturn:
-    """The whole life of the new process. It never returns into the code of its parent, whose contexts it must not
-    end.
-    """
+    """The whole life of the new process. It never returns into its parent's code, whose contexts it must not end."""
     code, why = FAILED, ""
     try:
         for number in _ENDING:  # terminals, systemd or pkill send them to all processes; the parent decides
@@ -332,9 +328,7 @@ def _die_with(parent: int) -> None:
 
 
 def _show_as(name: str) -> None:
-    """Sets this process's name in `top` and `ps -o comm`: its command line is its parent's. Only Linux shows such a
-    name.
-    """
+    """Sets this process's name in `top` and `ps -o comm`: its command line is its parent's. Only Linux shows it."""
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode())
 

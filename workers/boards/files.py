@@ -45,7 +45,7 @@ def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], 
                 on_progress(pins)
                 after = page.after
                 more = after is not None
-        durable.sync_file(new)
+        durable.sync(new)
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)

@@ -16,9 +16,7 @@ def every_arranged(boards: Boards) -> Iterator[int]:
 
 
 def checked(boards: Boards, board: int) -> Iterator[BoardFindings]:
-    """Checks a board and yields the findings of each part, from the top. Raises FollowStoreUnavailableError,
-    InvalidValueError.
-    """
+    """Checks a board and yields the findings of each part, from the top. Raises the errors of `Boards.check`."""
     after = None
     while True:
         part = boards.check(board, after)

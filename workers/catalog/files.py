@@ -1,8 +1,7 @@
 """Reads entries of a catalog from files of batch jobs, JSON lines or Parquet; and updates from JSON lines.
 
-A line is `{"key": "...", "record": ...}`; the record is any JSON value, and is kept as it was written, but for the
-space between its parts. A Parquet file has the columns `key` and `record`, each of strings or of bytes, which are kept
-as they are.
+A line is `{"key": "...", "record": ...}`; the record is any JSON value, and is kept as it was written, but for space. A
+Parquet file has the columns `key` and `record`, each of strings or of bytes, which are kept as they are.
 """
 
 from collections.abc import Callable, Iterator
@@ -23,9 +22,7 @@ _LINE_BYTES_MAX: Final = 8 * (MAX_KEY_BYTES + MAX_RECORD_BYTES)
 _COLUMNS: Final = ("key", "record")
 _ROWS_AT_ONCE: Final = 1_024
 _ROWS_BYTES: Final = 2**20
-"""At most _ROWS_AT_ONCE rows, of about _ROWS_BYTES bytes, are unpacked at once: a record may have 64 KiB, and a row
-that must be refused far more.
-"""
+"""At most this many rows, of about _ROWS_BYTES bytes, are unpacked at once: a row that must be refused may be large."""
 _BATCH_BYTES: Final = 2 * 2**20
 """About this many bytes of a file of updates are posted at once."""
 
@@ -148,9 +145,7 @@ def _pairs(file: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def _values(column: Any) -> list[Any]:
-    """The values of a column. If a value should be text and is not, the error takes its place: the caller knows its
-    row.
-    """
+    """The values of a column. If one should be text and is not, the error takes its place: the caller knows its row."""
     try:
         return list(column.to_pylist())
     except UnicodeDecodeError:

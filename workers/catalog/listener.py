@@ -92,9 +92,7 @@ class Hears(Generic[Body]):
                 catalog.entered_late(update, self._clock_ms() + APART_MS)
 
     def note_known(self, known_ms: int) -> None:
-        """Notes for each catalog that every update up to this time has been entered, if it was not missed before
-        `heard_from`.
-        """
+        """Notes for each catalog that every update up to this time was entered, if not missed before `heard_from`."""
         for catalog in self._catalogs.values():
             catalog.note_known(known_ms)
 

@@ -12,9 +12,7 @@ from msgspec import Meta
 
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, MAX_TIME_MS, Update
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError, portions
-
-VERSION: Final = 1
+from workers.queue.port import VERSION, decoded, portions, refuse_version
 
 BATCH_BYTES: Final = 256 * 1_024
 """The most bytes of a message's updates, unless it is a single one: as base64 they are a third longer, and a poll of
@@ -51,13 +49,8 @@ class _Envelope(msgspec.Struct, frozen=True):
     body: Posted | Tick
 
 
-class _Version(msgspec.Struct, frozen=True):
-    v: int
-
-
 _encoder = msgspec.json.Encoder()
 _messages = msgspec.json.Decoder(_Envelope)
-_version = msgspec.json.Decoder(_Version)
 
 
 def encode_update(message: Posted | Tick) -> bytes:
@@ -75,31 +68,11 @@ def _size(update: Update) -> int:
 
 
 def decode_update(value: bytes) -> Posted | Tick:
-    """Decodes a message of feed.updates. Raises MalformedError if `value` is none."""
-    if len(value) > MAX_MESSAGE_BYTES:
-        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
-    try:
-        envelope = _messages.decode(value)
-    except msgspec.ValidationError as error:
-        _refuse_other_version(value)
-        raise MalformedError("malformed", str(error)) from error
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise MalformedError("not_json", str(error)) from error
-    if envelope.v != VERSION:
-        raise MalformedError("unknown_version", f"version {envelope.v}, this worker knows {VERSION}")
+    """Raises MalformedError if `value` is no message of `feed.updates`."""
+    envelope = decoded(_messages, value)
+    refuse_version(envelope.v)
     return envelope.body
 
 
-def _refuse_other_version(value: bytes) -> None:
-    """Raises if a message that failed to validate is of another version: that is the better reason to give."""
-    try:
-        version = _version.decode(value).v
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        return
-    if version != VERSION:
-        raise MalformedError("unknown_version", f"version {version}, this worker knows {VERSION}")
-
-
 def schema() -> dict[str, object]:
-    """The JSON Schema of the messages."""
     return msgspec.json.schema(_Envelope)

@@ -12,9 +12,7 @@ from workers.queue.port import Queue
 
 
 def publish(queue: Queue, catalog: str, updates: Sequence[Update]) -> None:
-    """Publishes updates of a catalog; durable when it returns. Raises QueueUnavailableError: some may have been stored;
-    publish all again.
-    """
+    """Publishes updates of a catalog; durable when it returns. Raises QueueUnavailableError: publish all again."""
     queue.publish(UPDATES, [encode_update(each) for each in batches(catalog, updates)])
 
 

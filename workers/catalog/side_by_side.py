@@ -45,8 +45,7 @@ def in_each(clusters: Iterable[str], step: Callable[[str], T]) -> Outcomes[T]:
 def load(stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[Entry]) -> Outcomes[Generation]:
     """Runs the loads, and returns the outcome of each. entries: keys strictly ascending.
 
-    Raises the errors of `entries`, and those of a load that are no CatalogError: then nothing that was loaded is in
-    use.
+    Raises the errors of `entries`, and those of a load that are no CatalogError: then nothing loaded is in use.
     """
     handed = {name: _Handed() for name in stores}
     with ThreadPoolExecutor(max(1, len(stores)), thread_name_prefix="catalog-load") as threads:
@@ -81,9 +80,7 @@ class _Handed:
         self._error: BaseException | None = None
 
     def put(self, some: Sequence[Entry], size: int) -> bool:
-        """Waits while the load is far behind. size: of the entries, in bytes. False: the load has ended, and takes no
-        more.
-        """
+        """Waits while the load is far behind. size: of the entries, in bytes. False: the load has ended."""
         with self._changed:
             self._changed.wait_for(
                 lambda: self._is_closed or (len(self._waiting) < AHEAD_MAX and self._bytes < AHEAD_BYTES)
@@ -95,9 +92,7 @@ class _Handed:
             return not self._is_closed
 
     def end(self, error: BaseException | None = None) -> None:
-        """Ends the entries. error: the walk has failed, and the load must fail too, because its entries are not
-        complete.
-        """
+        """Ends the entries. error: the walk has failed, and the load must fail too: its entries are not complete."""
         with self._changed:
             self._error, self._is_ended = error, True
             self._changed.notify_all()

@@ -30,7 +30,6 @@ class OlderDeltaError(Exception):
 
 
 def updater_group(catalog: str, cluster: str) -> str:
-    """The consumer group that updates a catalog of a cluster."""
     return f"catalog-{catalog}-{cluster}"
 
 

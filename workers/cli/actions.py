@@ -123,6 +123,3 @@ def delete_pin(session: Session, pin: int, key: str | None, *, as_json: bool) ->
       feedctl delete-pin 7
     """
     _record(session, DeletePin(pin), key, f"pin {pin} is deleted", as_json=as_json)
-
-
-COMMANDS = (follow, unfollow, save_pin, delete_pin)

@@ -261,6 +261,3 @@ def reset(session: Session, board_id: int, *, as_json: bool) -> None:
         emit_json({"board": board_id, "reset": True})
     else:
         note(f"board {board_id} is in the order of time")
-
-
-COMMANDS = (board,)

@@ -22,7 +22,6 @@ _LOOK_S: Final = 0.05
     "--within",
     "within_ms",
     type=DURATION,
-    metavar="DURATION",
     default="60s",
     show_default=True,
     help="How long canaries may take, such as 10s.",
@@ -82,6 +81,3 @@ def _watched(ports: Ports, ts: Mapping[int, int], within_s: float) -> dict[str, 
                 took[name][each] = max(0, ports.clock() - left.pop(each))
         time.sleep(_LOOK_S)
     return took
-
-
-COMMANDS = (canary,)

@@ -172,9 +172,7 @@ def _myself() -> str:
 
 
 def _fail(failed: Mapping[str, CatalogError], what: str) -> None:
-    """Ends the command with an error if something failed in a cluster. failed: by cluster. what: what was not done
-    there.
-    """
+    """Ends the command with an error if something failed. failed: by cluster. what: what was not done there."""
     if failed:
         said = "; ".join(f"{cluster}: {what}: {_how(cluster, error)}" for cluster, error in failed.items())
         later = all(isinstance(error, NotNowError) for error in failed.values())
@@ -186,9 +184,7 @@ def _how(cluster: str, error: CatalogError) -> str:
 
 
 def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
-    """Waits until the settled time is past the floor: a delta begins when its updater does, and a generation must be
-    later.
-    """
+    """Waits until the settled time is past the floor: a delta begins with its updater, a generation must be later."""
     until_s = time.monotonic() + _WAIT_S
     while settled_ms() <= floor_ms and time.monotonic() < until_s:
         time.sleep(0.1)
@@ -455,6 +451,3 @@ def _why_nothing(comparison: PinComparison) -> str:
     if not comparison.later:
         return "the follow store has no pins"
     return "all pins changed after the last update of the catalog: run feedctl work, or feedctl catalog build pins"
-
-
-COMMANDS = (catalog,)

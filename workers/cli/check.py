@@ -59,6 +59,3 @@ def _tell(name: str, said: str, *, ok: bool, as_json: bool) -> None:
         emit_json({"check": name, "ok": ok, "said": said})
     else:
         say(f"{'ok   ' if ok else 'WRONG'} {name:<13} {said}")
-
-
-COMMANDS = (check,)

@@ -95,6 +95,3 @@ def set_(session: Session, *, as_json: bool) -> None:
     for name in done.clusters:
         note(f"cluster {name}: its watermark is unknown until a worker has run: feedctl work")
     note("the home goes by this machine's clock")
-
-
-COMMANDS = (clock,)

@@ -155,6 +155,3 @@ def _described(letter: DeadLetter) -> dict[str, object]:
         "died_ms": letter.died_ms,
         "bytes": len(letter.value),
     }
-
-
-COMMANDS = (dead,)

@@ -197,6 +197,3 @@ class _Console:
     def _echo(self, text: str, mark: str = "") -> None:
         self._progress = None
         say(text, mark)
-
-
-COMMANDS = (demo,)

@@ -41,4 +41,4 @@ def _missing(wanted: str) -> click.Command:
     return missing
 
 
-COMMANDS = (command(),)
+drill = command()

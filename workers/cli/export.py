@@ -42,6 +42,3 @@ def export(session: Session, cluster: str) -> None:
                 lines.clear()
                 progress.count(users, "user")
         emit_lines(encoder.encode_lines(lines))
-
-
-COMMANDS = (export,)

@@ -64,6 +64,3 @@ def read_page(session: Session, user: int, limit: int, cursor: str | None) -> Pa
             return FeedPages(replicas, config.limits.cap).page(user, limit, cursor)
     with service:
         return service.page(user, limit, cursor)
-
-
-COMMANDS = (feed,)

@@ -50,6 +50,3 @@ def init(
         f"created {session.home}: cap {config.limits.cap}, clusters {', '.join(each.name for each in config.clusters)};"
         f" edit {session.home / 'feed.toml'} to change it"
     )
-
-
-COMMANDS = (init,)

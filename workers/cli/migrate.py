@@ -38,6 +38,3 @@ def migrate(session: Session, *, dry_run: bool, as_json: bool) -> None:
             return
         done = migration.migrate(session.config, told)
     note(f"{plural(done, 'step')} done; the home is up to date" if done else "the home is up to date")
-
-
-COMMANDS = (migrate,)

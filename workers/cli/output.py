@@ -53,9 +53,7 @@ class ProgressLine:
     _drawn: "ProgressLine | None" = None
 
     def __init__(self, what: str, *, redraw_s: float = _REDRAW_S) -> None:
-        """redraw_s: the least time before a terminal's line is drawn again; longer if its content is costly to find
-        out.
-        """
+        """redraw_s: the least time before a terminal's line is drawn again; longer if its content is costly."""
         self._what = what
         self._every_s = redraw_s if is_screen(sys.stderr) else _LINE_S
         self._shown_s = time.monotonic()
@@ -142,9 +140,7 @@ class Heartbeat:
 
 
 def heartbeat() -> None:
-    """Begins the heartbeat of the running command. It ends with the command, after all that the command has opened is
-    closed.
-    """
+    """Begins the heartbeat of the running command. It ends with the command, after all that it has opened is closed."""
     context = click.get_current_context()
     context.with_resource(Heartbeat(context.info_name or ""))
 
@@ -157,9 +153,7 @@ def _draw(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Writes a line for people on stderr. If stderr does not take it, the line is lost: no command fails because of
-    that.
-    """
+    """Writes a line for people on stderr. If stderr does not take it, it is lost: no command fails for that."""
     with _lock:
         ProgressLine.clear()
         Heartbeat.note_said()

@@ -135,6 +135,3 @@ def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None
         raise TryLaterError(
             f"{error}: stop the writers of cluster {cluster} first, and run this again; the others may keep running"
         ) from error
-
-
-COMMANDS = (rebuild,)

@@ -1,5 +1,6 @@
 """reconcile: makes rows of the follow store agree that say the same thing twice."""
 
+import operator
 import sys
 
 import click
@@ -38,14 +39,7 @@ def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
         counts = follows.counts()
         rows = max(1, 2 * (counts.edges_active + counts.edges_tombstoned) + 3 * counts.pins)
         for part in follows.reconcile(write=not dry_run):
-            total = Reconciled(
-                total.rows + part.rows,
-                total.edges + part.edges,
-                total.pins + part.pins,
-                total.boards + part.boards,
-                total.index_rows + part.index_rows,
-                total.disputed + part.disputed,
-            )
+            total = Reconciled(*map(operator.add, total, part))
             if progress.due():
                 progress.show(plural(total.rows, "row"), min(1.0, total.rows / rows))
     if as_json:
@@ -77,6 +71,3 @@ def _tell(total: Reconciled, *, dry_run: bool) -> None:
             f"{compared}: {plural(total.edges, 'edge')}, {plural(total.pins, 'pin')} and"
             f" {plural(total.boards, 'board')} brought back, {plural(total.index_rows, 'row')} of indexes written"
         )
-
-
-COMMANDS = (reconcile,)

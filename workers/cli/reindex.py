@@ -52,6 +52,3 @@ def reindex(session: Session, *, as_json: bool) -> None:
     note("now: feedctl work")
     if done.gone or done.unindexed_before_ms is not None:
         sys.exit(REFUSED)
-
-
-COMMANDS = (reindex,)

@@ -73,6 +73,3 @@ def _where(move: Move) -> str:
         if neighbour is not None
     ]
     return " and ".join(places)
-
-
-COMMANDS = (reorder_pin,)

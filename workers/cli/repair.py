@@ -285,6 +285,3 @@ def _tell(finding: Finding, what: str, *, as_json: bool) -> None:
         emit_json(repairing.audited(finding, what, wall_ms()))
     else:
         say(f"{finding.cluster}  user {finding.user}  {finding.kind:<7}  pin {finding.pin}: {what}")
-
-
-COMMANDS = (repair,)

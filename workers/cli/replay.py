@@ -149,6 +149,3 @@ def _size(source: BinaryIO) -> int:
     except OSError:
         return 0
     return status.st_size if stat.S_ISREG(status.st_mode) else 0
-
-
-COMMANDS = (replay,)

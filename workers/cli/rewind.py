@@ -11,14 +11,7 @@ from workers.queue.port import GroupBusyError
 
 @click.command(short_help="Make a cluster's writers read recent messages again.")
 @click.option("--cluster", metavar="NAME", required=True, help="The cluster that lost its latest writes.")
-@click.option(
-    "--by",
-    "by_ms",
-    required=True,
-    type=DURATION,
-    metavar="DURATION",
-    help="How far the writers go back, such as 10m or 2h.",
-)
+@click.option("--by", "by_ms", required=True, type=DURATION, help="How far the writers go back, such as 10m or 2h.")
 @json_option
 @pass_session
 def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None:
@@ -55,6 +48,3 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
     note(
         "then feedctl verify says if that was far enough: a cluster that was damaged does not count as damaged any more"
     )
-
-
-COMMANDS = (rewind,)

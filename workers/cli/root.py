@@ -148,9 +148,10 @@ class _Feedctl(click.Group):
 @cache
 def _command(name: str) -> click.Command:
     """A command of SECTIONS. Its module is loaded only now, so that no command waits for the modules of others."""
+    function = name.replace("-", "_")
     with memory_tuning.loading():
-        module = import_module(f"workers.cli.{_MODULES.get(name, name.replace('-', '_'))}")
-    found: click.Command = next(each for each in module.COMMANDS if each.name == name)
+        module = import_module(f"workers.cli.{_MODULES.get(name, function)}")
+    found: click.Command = getattr(module, function)
     _take_home(found)
     return found
 

@@ -137,6 +137,3 @@ def refuse_differences(differences: int, mends: str = "") -> None:
     if differences:
         raise CommandRefusedError(plural(differences, "difference") + mends)
     note("no difference")
-
-
-COMMANDS = (schema,)

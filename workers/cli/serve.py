@@ -276,6 +276,3 @@ class _Ended:
             self._draining = True
             self._server.drain(self._drain_s)
         return not self._server.is_running()
-
-
-COMMANDS = (serve,)

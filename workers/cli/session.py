@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from workers.following.ports import Ports
 
 DONE, REFUSED, USAGE, NOT_NOW, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
-"""The exit codes; `feedctl --help` says what they mean. The last two are those of shells for a program that SIGINT or
-SIGPIPE ended.
-"""
+"""The exit codes; `feedctl --help` says what they mean. The last two are those of shells for SIGINT and SIGPIPE."""
 
 
 class CommandRefusedError(click.ClickException):

@@ -54,8 +54,7 @@ def replacements(kind: Kind, directory: Path | None) -> dict[str, str]:
     """Texts of the default `feed.toml`, and what replaces them in a home on this stack: the urls of the clusters, the
     follow store and the queue. directory: where the stack is; None for where it usually is.
 
-    Raises:
-        ConfigError: there is no stack in this directory.
+    Raises ConfigError: there is no stack in this directory.
     """
     path = (directory or home(kind)).absolute() / PLACES
     try:

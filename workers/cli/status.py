@@ -19,13 +19,7 @@ READ_S: Final = 0.25
 
 
 @click.command(short_help="Show lags, clusters, dead letters, and what is wrong.")
-@click.option(
-    "--max-behind",
-    "most_ms",
-    type=DURATION,
-    metavar="DURATION",
-    help="Exit with 1 if a cluster is further behind, such as 60s.",
-)
+@click.option("--max-behind", "most_ms", type=DURATION, help="Exit with 1 if a cluster is further behind, such as 60s.")
 @json_option
 @pass_session
 def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
@@ -131,6 +125,3 @@ def described(state: ClusterStatus) -> str:
     if state.behind_ms is None:
         return f"how far behind is unknown: its watermark, {when(state.watermark_ms)} UTC, is ahead of the clock"
     return f"has everything before {when(state.watermark_ms)} UTC ({ago(state.behind_ms)} behind)"
-
-
-COMMANDS = (status,)

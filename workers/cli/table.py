@@ -179,9 +179,7 @@ def _waits(wait: bool) -> list[str]:
 def _run(
     session: Session, words: Sequence[str], name: str | None, *, cluster: str | None, timeout_s: int, as_json: bool
 ) -> None:
-    """Runs the tool. words: the command, and the words that follow its table. name: the table; None: the command takes
-    none.
-    """
+    """Runs the tool. words: the command, and what follows its table. name: the table; None: it takes none."""
     for each, tool, where in _tools(session, cluster):
         progress = ProgressLine(f"{each}: {words[0]}")
 
@@ -203,9 +201,7 @@ def _run(
 
 
 def _shown(line: dict[str, Any]) -> str:
-    """A line of the tool for people, without a region's name, which repeats its keys, and without fields that have no
-    value.
-    """
+    """A line of the tool for people, without a region's name, which repeats its keys, and without empty fields."""
     return "  ".join(f"{key} {value}" for key, value in line.items() if key != "name" and value not in (None, ""))
 
 
@@ -228,6 +224,3 @@ def _tools(session: Session, cluster: str | None) -> "list[tuple[str, TableTool,
             raise ConfigError(f'{config.home / FILE_NAME}: cluster {each.name}: expected zookeeper = "HOST:PORT"')
         found.append((each.name, TableTool(config.hbase_jars, each.zookeeper), where))
     return found
-
-
-COMMANDS = (table,)

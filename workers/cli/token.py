@@ -132,6 +132,3 @@ def _tokens(session: Session) -> Path:
         file = session.home / FILE_NAME
         raise ConfigError(f'{file}: http.tokens is not set: in the section [http], write: tokens = "tokens.toml"')
     return path
-
-
-COMMANDS = (token,)

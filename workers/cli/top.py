@@ -30,13 +30,7 @@ class LastLook(NamedTuple):
 
 @click.command(short_help="Show the status and rates again and again until Ctrl-C.")
 @click.option(
-    "--every",
-    "every_ms",
-    type=DURATION,
-    metavar="DURATION",
-    default="2s",
-    show_default=True,
-    help="How often it looks, such as 5s.",
+    "--every", "every_ms", type=DURATION, default="2s", show_default=True, help="How often it looks, such as 5s."
 )
 @click.option("--once", is_flag=True, help="Look twice for the rates, print that, and end; the status as of `status`.")
 @pass_session
@@ -166,6 +160,3 @@ def _behind(state: ClusterStatus) -> str:
     if state.watermark_ms == wiring.REBUILDING_MS:
         return "rebuilt"
     return "unknown" if state.behind_ms is None else ago(state.behind_ms)
-
-
-COMMANDS = (top,)

@@ -76,6 +76,3 @@ def _refuse(differences: "Sequence[TopicDifference]") -> None:
     fixable = sum(each.fixable for each in differences)
     mends = f"feedctl topics apply corrects {'all' if fixable == len(differences) else fixable} of them"
     refuse_differences(len(differences), f": {mends}" if fixable else "")
-
-
-COMMANDS = (topics,)

@@ -51,6 +51,3 @@ def _tell(name: str, swept: Sweep | None, *, as_json: bool) -> None:
             f"{name}: {plural(swept.rows, 'row')}, dropped {swept.trimmed:,} beyond the cap,"
             f" {swept.masked:,} masked, {plural(swept.markers, 'expired delete marker')}"
         )
-
-
-COMMANDS = (trim,)

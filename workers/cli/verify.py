@@ -84,7 +84,6 @@ wait_option = click.option(
     "--wait",
     "wait_s",
     type=_Wait(),
-    metavar="DURATION",
     default="120s",
     show_default=True,
     help="How long to wait for a running worker, such as 90s or 5m; 0: do not wait.",
@@ -195,9 +194,7 @@ MANY_USERS = 1_000
 
 
 class Total:
-    """The counts of a look so far. up_to: all users up to this one are done. lacking: how many of them lack entries in
-    each cluster.
-    """
+    """The counts of a look so far. up_to: all users up to it are done. lacking: how many lack entries, by cluster."""
 
     def __init__(self, after_user: int = 0) -> None:
         self.users = self.entries = self.suspects = self.differences = 0
@@ -261,8 +258,7 @@ def settle(session: Session, ports: Ports, progress: ProgressLine, wait_s: float
     """Waits until everything that committed before now has landed in every cluster. If there is no worker that could
     land it, returns at once what waits.
 
-    Raises:
-        TryLaterError: a worker runs, or may run elsewhere, and it has not landed in time.
+    Raises TryLaterError: a worker runs, or may run elsewhere, and it has not landed in time.
     """
     now_ms = ports.follows.now()
     deadline = time.monotonic() + wait_s
@@ -337,6 +333,3 @@ def _report(total: Total, left: str | None, *, as_json: bool) -> None:
         note(f"{seen}: {differences}")
     if total.differences:
         sys.exit(REFUSED)
-
-
-COMMANDS = (verify,)

@@ -60,7 +60,6 @@ metrics_option = click.option(
     "--wait",
     "wait_ms",
     type=DURATION,
-    metavar="DURATION",
     default="60s",
     show_default=True,
     help="With --until-idle: how long to wait for a cluster that does not answer, once nothing else is left to do.",
@@ -188,10 +187,7 @@ def run_worker(
     ports: opened for reading, because the writers own the clusters. endpoint: serves the counts of all processes; None:
     they are not wanted.
 
-    Raises:
-        TryLaterError, StoppedError: with `ends`, it was stopped before the end.
-        WorkerFailedError: a part of it ended by itself.
-        UnsafeTopicsError
+    Raises UnsafeTopicsError, and what `run_until` raises.
     """
     memory_tuning.relax()
     config = session.config
@@ -222,8 +218,7 @@ def run_until(
     """Runs a worker until it may end. stopped: the message if it was stopped before that.
 
     Raises:
-        TryLaterError, StoppedError: it was stopped before that.
-        TryLaterError: it ended without clusters that are away.
+        TryLaterError, StoppedError: it was stopped before that, or ended without clusters that are away.
         WorkerFailedError: a part of it ended by itself.
     """
     ends_by_s: float | None = None
@@ -258,7 +253,9 @@ def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -
 
     def over() -> bool:
         if progress.due():
-            _show_lags(progress, ports)
+            with contextlib.suppress(QueueUnavailableError):
+                waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
+                progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")
         return stop.is_set() or ended()
 
     worker.run(over)
@@ -268,12 +265,6 @@ def clusters_of(worker: Worker, ports: Ports) -> list[str]:
     """The clusters that a worker still writes."""
     running = worker.running()
     return [name for name in ports.replicas if writer_group(name) in running]
-
-
-def _show_lags(progress: ProgressLine, ports: Ports) -> None:
-    with contextlib.suppress(QueueUnavailableError):
-        waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
-        progress.show(f"{progress.elapsed_s():.0f} s, to do: {waiting}")
 
 
 @contextlib.contextmanager
@@ -401,6 +392,3 @@ def _once_servers_answer(open_ports: Callable[[], Ports], stop: Stop) -> Ports |
         while away.goes_on() and not stop.wait(REST_S):
             pass
     return None
-
-
-COMMANDS = (work, relay, expand, write)

@@ -197,8 +197,7 @@ class Applied:
 
     def _next_witness(self) -> int | None:
         """Checks the witnesses and gives them a new number, once every WITNESS_EVERY_S. None: not now, and the noted
-        number stays, also if a region is away: that must not keep stages from noting what is done in the others (rule
-        12).
+        number stays, also if a region is away: stages must still note what is done in the others (rule 12).
         """
         began_s = self._clock()
         if began_s < self._mark_again_s:

@@ -99,8 +99,7 @@ class Backfill:
 
         A refill serves every request that was recorded before its first read, not only those in hand: the markers that
         these wait for had landed by then, and its deliveries come after them. If a user unfollows thousands, each batch
-        of markers makes a request; one refill then serves all requests that were made while the first one waited for
-        its turn.
+        of markers makes a request; one refill then serves all that were made while the first one waited for its turn.
         """
         waiting: defaultdict[int, list[RefillAsked]] = defaultdict(list)
         served: dict[tuple[int, str | None], int] = {}

@@ -20,9 +20,7 @@ class Covering:
         of_kind[followee.id] = max(ts, of_kind.get(followee.id, 0))
 
     def ts(self, pin: Pin) -> int | None:
-        """The timestamp with which the follower gets a pin: that of the latest edge that covers it (rule 3); None if no
-        edge does.
-        """
+        """The timestamp with which the follower gets a pin: of the latest edge that covers it (rule 3), or None."""
         by_owner, by_board = self._users.get(pin.owner), self._boards.get(pin.board)
         if by_owner is None or by_board is None:
             return by_owner if by_board is None else by_board

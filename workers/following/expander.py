@@ -30,6 +30,7 @@ from workers.following.messages import (
     Delivery,
     Hold,
     Packed,
+    Range,
     RangeTask,
     Task,
     encode_action,
@@ -253,9 +254,9 @@ class Expander:
             after_ms = max((task.after_ms for task in some if task.after_ms is not None), default=None)
             since_ms = max(read_ms, after_ms or 0)
             actions = _Sorted.of(some)
-            for each in self._left(self._fan_out(actions, since_ms, cluster), cluster, after_ms):
-                large = True
-                yield each
+            for visited in self._visits(actions, since_ms, cluster, None, self._cells):
+                large = large or bool(visited.left)
+                yield from self._left(visited.left, cluster, after_ms)
             for followed in _in_turn(actions.followed):
                 self._backfill.follow(followed, since_ms, cluster)
             for unfollowed in _in_turn(actions.unfollowed):
@@ -268,12 +269,6 @@ class Expander:
                 self._meter.add(metrics.ACTIONS, number, kind)
         if large and self._window is not None:
             self._window.published()
-
-    def _fan_out(self, actions: _Sorted, read_ms: int, cluster: str | None) -> Iterator[Remainder]:
-        for saved in _in_turn(actions.saved):
-            yield from self._fanout.save(saved, read_ms, cluster, None, self._cells).left
-        for deleted in _in_turn(actions.deleted):
-            yield from self._fanout.delete(deleted, read_ms, cluster, None, self._cells).left
 
     def _expand_ranges(self, tasks: Sequence[RangeTask], read_ms: int) -> Iterator[RangeTask]:
         """Publishes the deliveries of tasks for ranges. What exceeds the cells of a call is left as it is; if the
@@ -300,17 +295,20 @@ class Expander:
             cells_left -= len(late) * self._limits.chunk  # each takes about as long as a page
             since_ms = max(read_ms, task.after_ms or 0)
             actions = _Sorted.of(map(Task, fresh))
-            for visited in self._visits(actions, since_ms, task, cells_left):
+            for visited in self._visits(actions, since_ms, task.cluster, task.range, cells_left):
                 cells_left -= visited.cells
                 yield from self._left(visited.left, task.cluster, task.after_ms)
         if cells_left < allowed and self._window is not None:
             self._window.published()
 
-    def _visits(self, pins: _Sorted, read_ms: int, task: RangeTask, cells: int) -> Iterator[Visited]:
-        if pins.saved:
-            yield self._fanout.save(pins.saved, read_ms, task.cluster, task.range, cells)
-        if pins.deleted:
-            yield self._fanout.delete(pins.deleted, read_ms, task.cluster, task.range, cells)
+    def _visits(
+        self, pins: _Sorted, read_ms: int, cluster: str | None, within: Range | None, cells: int
+    ) -> Iterator[Visited]:
+        """Publishes the deliveries of pins: AT_ONCE of them at once, about `cells` cells each time."""
+        for saved in _in_turn(pins.saved):
+            yield self._fanout.save(saved, read_ms, cluster, within, cells)
+        for deleted in _in_turn(pins.deleted):
+            yield self._fanout.delete(deleted, read_ms, cluster, within, cells)
 
     def _left(self, remainders: Iterable[Remainder], cluster: str | None, after_ms: int | None) -> Iterator[RangeTask]:
         """Tasks for the rest of fanouts."""
@@ -322,9 +320,7 @@ class Expander:
                     yield RangeTask(each, list(some), cluster, after_ms, traces)
 
     def _leave(self, left: Sequence[RangeTask]) -> None:
-        """Publishes tasks for the rest of fanouts, so that they come after the tasks that wait now, and any expander
-        may do them.
-        """
+        """Publishes tasks for the rest of fanouts: they come after the tasks that wait now, in any expander."""
         partitions = self._queue.partitions(ACTIONS)
         messages: defaultdict[int, list[bytes]] = defaultdict(list)
         for task in left:

@@ -102,9 +102,7 @@ class Expected:
         return sorted(set(chain(newest, *lists)))[: self._cap]
 
     def _load(self, edges: Sequence[Edge]) -> Sequence[Edge]:
-        """Returns the same edges, after their followees were read into the cache; they stay there until the next
-        call.
-        """
+        """Returns the same edges, after their followees were read into the cache; they stay until the next call."""
         self._trim()
         unknown: dict[Followee, None] = {}
         for edge in edges:

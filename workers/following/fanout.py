@@ -129,9 +129,7 @@ class _Visit:
         self._left: list[tuple[list[Pin], list[Range]]] = []
 
     def pages(self, *, tombstones: bool) -> Iterator[list[tuple[Pin, list[tuple[int, int]]]]]:
-        """Yields for each page its pins, each with the rows (follower, timestamp of the edge) that the page holds for
-        it.
-        """
+        """Yields for each page its pins, each with its rows (follower, timestamp of the edge) in the page."""
         within = self._within
         after = None if within is None else (within.followee, within.after)
         followees = list(self._reached)
@@ -193,7 +191,5 @@ def _rows(page: Sequence[Follower]) -> Iterator[tuple[Followee, list[tuple[int, 
 
 
 def _no_earlier(deleted_ms: int, rows: Sequence[tuple[int, int]], pin: Pin) -> Block:
-    """Markers at the time of the deletion or of the edge, whichever is later: a put has its edge's timestamp and must
-    be masked.
-    """
+    """Markers at the later time of deletion and edge: a put has its edge's timestamp and must be masked."""
     return Block([(user, max(deleted_ms, ts)) for user, ts in rows], [(pin.pin, pin.created_ms)])

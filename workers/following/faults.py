@@ -72,9 +72,7 @@ def _behind_its_groups(name: str, progress: Progress, queue: Queue) -> ReplicaFa
 
 
 def _refuse_away(replica: Replica, clock: Callable[[], float]) -> None:
-    """Asks every part of a cluster. Raises UnavailableError; if one part is away, a PartAwayError that names its
-    rows.
-    """
+    """Asks every part of a cluster. Raises UnavailableError; if one part is away, a PartAwayError with its rows."""
     replica.progress.read(ROWS[0], None, 1, clock() + ANSWER_S)
     for row in ROWS:
         try:

@@ -13,7 +13,6 @@ EXPANDER = "expander"
 
 
 def writer_group(cluster: str) -> str:
-    """The consumer group that writes a cluster."""
     return f"writer-{cluster}"
 
 
@@ -23,9 +22,7 @@ def retry_group(cluster: str) -> str:
 
 
 def cluster_groups(cluster: str) -> tuple[tuple[Topic[object], str], ...]:
-    """The topics from which a cluster is written, each with its group. Messages may move from the first topic to the
-    second.
-    """
+    """The topics from which a cluster is written, each with its group. Messages may move to the second."""
     return ((DELIVERIES, writer_group(cluster)), (RETRIES, retry_group(cluster)))
 
 

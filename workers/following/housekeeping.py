@@ -1,6 +1,4 @@
-"""Housekeeping deletes what is no longer needed: expired rows, messages and dead letters, and in each cluster what is
-beyond the caps.
-"""
+"""Housekeeping deletes what is no longer needed: expired rows, messages and dead letters, and feeds beyond the caps."""
 
 import dataclasses
 from collections.abc import Callable, Collection, Mapping
@@ -111,8 +109,7 @@ def sweep(
     """Trims one cluster, and drops masked versions and expired markers. None: the cluster sweeps by itself, and was
     only asked to check whether it is time. It runs where the cluster's writer runs. clock: monotonic seconds.
 
-    Raises:
-        UnavailableError, FollowStoreUnavailableError: do it again later.
+    Raises UnavailableError, FollowStoreUnavailableError: do it again later.
     """
     began_s = clock()
     now_ms = follows.now()

@@ -25,8 +25,7 @@ def landed_before(ports: Ports) -> dict[str, int]:
     nothing is known. It is the cluster's watermark, or a later time if nothing is on its way through the queue: ticks,
     which move the watermark, come only while a worker runs. A damaged cluster is left out.
 
-    Raises:
-        UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: look again later.
+    Raises UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: look again later.
     """
     # The order matters: an action that was relayed before this time is in the queue or has left it; and if a stage took
     # it and put it off, the cluster has noted that.
@@ -96,9 +95,7 @@ def groups(ports: Ports, clusters: Iterable[str] | None = None) -> list[tuple[To
 
 
 def drained(ports: Ports, clusters: Iterable[str]) -> bool:
-    """Whether the expander and the groups that write these clusters have nothing left to do. What waits for the relay
-    does not count.
-    """
+    """Whether the expander and the groups that write these clusters have nothing to do. The relay does not count."""
     return _have_nothing_left(ports, groups(ports, clusters))
 
 

@@ -13,20 +13,18 @@ a pack.
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Final, Literal, TypeVar
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
 from msgspec.structs import replace
 
-from feedstore import validation
 from feedstore.domain import MAX_ID, Followee, InvalidValueError, PinDeleted, PinSaved, RecordedAction
 from feedstore.following import MAX_CHUNK, ROW_BYTES
 from feedstore.follows import port as follows
 from workers.pipeline.ticks import Tick
-from workers.queue.port import MAX_MESSAGE_BYTES, Malformed, MalformedError
+from workers.queue.port import UNREADABLE, VERSION, Malformed, MalformedError, decoded, malformed, refuse_version
 
-VERSION: Final = 1
 PACKED_VERSION: Final = 2
 TICKS_VERSION: Final = 3
 ACTIONS_VERSION: Final = 2
@@ -323,10 +321,6 @@ class _RetryEnvelope(msgspec.Struct, frozen=True):
     body: Parked
 
 
-class _Version(msgspec.Struct, frozen=True):
-    v: int
-
-
 class _Carrying(msgspec.Struct, frozen=True):
     trace: Trace | None = None
 
@@ -350,13 +344,9 @@ _raw_actions = msgspec.json.Decoder(_RawActions)
 _recorded = msgspec.json.Decoder(RecordedAction)
 _deliveries = msgspec.json.Decoder(_DeliveryEnvelope)
 _retries = msgspec.json.Decoder(_RetryEnvelope)
-_version = msgspec.json.Decoder(_Version)
 _carrying_task = msgspec.json.Decoder(_TaskEnvelope)
 _carrying_actions = msgspec.json.Decoder(_CarryingActions)
 _CARRIES: Final = b'"trace":"'
-_UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
-"""The errors that a decoder raises for bytes that it cannot read."""
-_Envelope = TypeVar("_Envelope")
 
 
 def encode_action(message: ActionMessage) -> bytes:
@@ -396,7 +386,7 @@ def _wrapped(some: Sequence[tuple[int, bytes]], actions: int) -> list[bytes]:
         try:
             if len(_raw_actions.decode(message).actions) == actions:
                 return [message]
-        except _UNREADABLE:
+        except UNREADABLE:
             pass  # one of the rows is damaged
     return [wrap_action(body) if count == 1 else _joined(body) for count, body in some]
 
@@ -429,7 +419,7 @@ def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
     malformed by itself. Raises MalformedError if `value` is no such message.
     """
     try:
-        envelope = _decode(_actions, value, RANGE_VERSION)
+        envelope = decoded(_actions, value, RANGE_VERSION)
     except MalformedError as error:
         if error.reason in ("oversized", "unknown_version"):
             raise
@@ -464,7 +454,7 @@ def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage 
     """
     try:
         actions = _raw_actions.decode(value).actions
-    except _UNREADABLE:
+    except UNREADABLE:
         actions = []
     if len(actions) < 2:
         raise whole
@@ -472,25 +462,18 @@ def _each_action(value: bytes, whole: MalformedError) -> Sequence[ActionMessage 
     for each in actions:
         try:
             bodies.append(Task(_recorded.decode(each)))
-        except (*_UNREADABLE, InvalidValueError) as bad:
+        except (*UNREADABLE, InvalidValueError) as bad:
             action = bytes(each)
-            bodies.append(Malformed(wrap_action(action), "malformed", str(_malformed(bad, action, RecordedAction))))
+            bodies.append(Malformed(wrap_action(action), "malformed", str(malformed(bad, action, RecordedAction))))
     return bodies
-
-
-def _malformed(error: Exception, value: bytes, into: object) -> MalformedError:
-    """The error about a value that is no `into`."""
-    if isinstance(error, msgspec.ValidationError):
-        return MalformedError("malformed", str(validation.of_json(error, value, into)))
-    return MalformedError("malformed", validation.malformed(error))
 
 
 def decode_delivery(value: bytes) -> DeliveryMessage:
     """Decodes a message of feed.deliveries. Whether the columns of a pack fit together is checked by
     `packs.decode_bodies`. Raises MalformedError if `value` is no such message.
     """
-    envelope = _decode(_deliveries, value, TICKS_VERSION)
-    _refuse_version(envelope.v, TICKS_VERSION)
+    envelope = decoded(_deliveries, value, TICKS_VERSION)
+    refuse_version(envelope.v, TICKS_VERSION)
     if envelope.v != _version_of(envelope.body):
         raise MalformedError("malformed", f"version {envelope.v} has no such body")
     return envelope.body
@@ -498,24 +481,9 @@ def decode_delivery(value: bytes) -> DeliveryMessage:
 
 def decode_parked(value: bytes) -> Parked:
     """Decodes a message of feed.retries. Raises MalformedError if `value` is no such message."""
-    envelope = _decode(_retries, value)
-    _refuse_version(envelope.v, VERSION)
+    envelope = decoded(_retries, value)
+    refuse_version(envelope.v)
     return envelope.body
-
-
-def _decode(decoder: msgspec.json.Decoder[_Envelope], value: bytes, newest: int = VERSION) -> _Envelope:
-    """Decodes an envelope. newest: the newest version of such a message. If the envelope has its version as a number,
-    the caller checks it.
-    """
-    if len(value) > MAX_MESSAGE_BYTES:
-        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
-    try:
-        return decoder.decode(value)
-    except (msgspec.ValidationError, InvalidValueError) as error:
-        _refuse_other_version(value, newest)
-        raise _malformed(error, value, decoder.type) from error
-    except _UNREADABLE as error:
-        raise MalformedError("not_json", validation.malformed(error)) from error
 
 
 def _version_of(body: object) -> int:
@@ -526,21 +494,6 @@ def _version_of(body: object) -> int:
             return TICKS_VERSION
         case _:
             return VERSION
-
-
-def _refuse_other_version(value: bytes, newest: int) -> None:
-    """Raises if a message that failed to validate is of another version: that is the better reason to give."""
-    try:
-        version = _version.decode(value).v
-    except _UNREADABLE:
-        return
-    _refuse_version(version, newest)
-
-
-def _refuse_version(version: int, newest: int) -> None:
-    if not VERSION <= version <= newest:
-        known = VERSION if newest == VERSION else f"{VERSION} to {newest}"
-        raise MalformedError("unknown_version", f"version {version}, this worker knows {known}")
 
 
 def schemas() -> dict[str, dict[str, object]]:

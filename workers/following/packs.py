@@ -107,9 +107,7 @@ class Packer:
         self._traces: dict[int, str] = {}
 
     def add(self, line: Line, block: Block, marker: int, trace: str | None = None) -> None:
-        """Adds a block of an action. marker: 1 for delete markers, 0 for cells. trace: the context that the action
-        carries.
-        """
+        """Adds a block of an action. marker: 1 for delete markers, 0 for cells. trace: the action's context."""
         number = self._actions.setdefault(line, len(self._actions))
         if trace is not None:
             self._traces[number] = trace
@@ -298,9 +296,7 @@ class Pack:
             yield Delivery(action, self.read_ms, puts, markers, cluster=self.cluster, trace=self.traces.get(number))
 
     def halves(self) -> "tuple[Pack | Delivery, Pack | Delivery] | None":
-        """Divides the pack into two that together do the same, each with some of its blocks. None if it has only one
-        block.
-        """
+        """Divides the pack into two that together do the same, each with some of its blocks. None if it has one."""
         count = self.blocks.shape[1]
         if count == 1:
             return None
@@ -308,9 +304,7 @@ class Pack:
         return self._part(first, self.rows), self._part(second, self.rows)
 
     def divided(self, buckets: frozenset[int]) -> "tuple[Pack | Delivery, Pack | Delivery]":
-        """Divides the pack into the part whose row keys begin with the given bytes, some of those that it needs, and
-        the rest.
-        """
+        """Divides it into the part whose row keys begin with the given bytes, a part of what it needs, and the rest."""
         import numpy as np  # noqa: PLC0415
 
         inside = np.isin(mutations.buckets(self.rows[0]), list(buckets))

@@ -77,18 +77,14 @@ class Parking:
         return parked
 
     def land(self, parked: Sequence[Parked]) -> None:
-        """Writes the deliveries that are parked for this cluster; all is durable when it returns. If it raises, land
-        all again.
-        """
+        """Writes deliveries that are parked for this cluster; durable when it returns. If it raises, land all again."""
         ours = [each for each in parked if each.cluster == self._cluster]
         if ours:
             self._writer.write([each.delivery for each in ours])
             self._lift(ours)
 
     def give_up(self, parked: Parked) -> None:
-        """Lifts the note of a delivery that is in the dead letters, if an earlier version made one: these keep no
-        watermark back.
-        """
+        """Lifts the note of a delivery that is in the dead letters, if it has one: these keep no watermark back."""
         if parked.cluster == self._cluster:
             self._lift([parked])
 

@@ -1,6 +1,4 @@
-"""The purge after an unfollow (rule 6): the expander lists the pins to remove, and each writer reads the row in its
-cluster.
-"""
+"""The purge after an unfollow (rule 6): the expander lists the pins to remove, and each writer reads the row."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -35,8 +33,7 @@ class _List(NamedTuple):
 class Purging:
     """Handles unfollows: puts markers on everything of the followee that the row holds or may yet receive.
 
-    The cost of an unfollow is that of the pins it lists. Edges are looked up by key: what else the user follows is not
-    read.
+    The cost of an unfollow is that of the pins it lists. Edges are looked up by key: no others of the user are read.
     """
 
     def __init__(self, follows: FollowStore, publish: Publish, limits: Limits) -> None:

@@ -36,8 +36,7 @@ def redeliver(
     If a worker gives up on a message again, it buries it, and of two equal letters the first is kept. That must not be
     a letter that is about to be dropped here, so each letter first gets another group name.
 
-    Raises:
-        QueueUnavailableError: do it again.
+    Raises QueueUnavailableError: do it again.
     """
     known = {topic.name: topic for topic in topics}
     chosen: set[tuple[str, str, bytes]] = set()

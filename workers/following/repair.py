@@ -57,8 +57,7 @@ class Repairer:
     def mend(self, findings: Sequence[Finding]) -> list[Finding]:
         """Mends these findings as far as possible, and returns those for which something was done.
 
-        Raises:
-            FollowStoreUnavailableError, QueueUnavailableError: a part was done; verify and mend the rest later.
+        Raises FollowStoreUnavailableError, QueueUnavailableError: a part was done; verify and mend the rest later.
         """
         now_ms = self._follows.now()
         plans = [(finding, plan(finding, now_ms)) for finding in findings]

@@ -18,9 +18,7 @@ class TooFarBackError(Exception):
 
 
 class Rewound(NamedTuple):
-    """The result of a rewind. to_ms: the store's time that the cluster went back to. again: how many messages each
-    group reads again.
-    """
+    """The result of a rewind. to_ms: to which time of the store. again: how many messages each group reads again."""
 
     to_ms: int
     again: dict[str, int]

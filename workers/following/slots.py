@@ -34,9 +34,7 @@ class TaskSlots:
         return self._follows.shards_of(body.action)
 
     def divided(self, body: Task | RangeTask, slots: frozenset[int]) -> tuple[RangeTask, RangeTask] | None:
-        """Divides a range's pins into those that need the given shards and the others. A task of one action is not
-        divided.
-        """
+        """Divides a range's pins into those that need the given shards and the others. One action is not divided."""
         if not isinstance(body, RangeTask):
             return None
         needs = [not slots.isdisjoint(self._follows.shards_of(action)) for action in body.actions]
@@ -99,9 +97,7 @@ class DeliverySlots:
 
 
 class ParkedSlots:
-    """The slots that messages of feed.retries need. These messages are not divided: the note of one is lifted once all
-    of it has landed.
-    """
+    """The slots that messages of feed.retries need. They are not divided: a note ends once all of it has landed."""
 
     count = BUCKETS
 

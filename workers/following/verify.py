@@ -77,8 +77,7 @@ class Seen(NamedTuple):
     """The progress of a look.
 
     users, entries, suspects: how many so far. Entries are those that the feeds must hold; suspects are users whose
-        feeds differ at first sight. up_to: all users up to this one are done. findings: the findings since the last
-        report.
+        feeds differ at first sight. up_to: all users up to this one are done. findings: since the last report.
     """
 
     users: int
@@ -110,8 +109,7 @@ class Verifier:
 
         A cluster that is damaged is left out from then on.
 
-        Raises:
-            UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: continue after the last `up_to`.
+        Raises UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: continue after the last `up_to`.
         """
         self._users = self._entries = self._suspects = 0
         for first, last in spans:
@@ -317,9 +315,7 @@ def _pin(column: bytes) -> tuple[int, int]:
 
 
 class _Truth:
-    """The follow store's answers about some columns of one user's row. They are read once, except changes since a
-    time.
-    """
+    """The follow store's answers about some columns of one user's row. Read once, except changes since a time."""
 
     def __init__(self, follows: FollowStore, user: int, some: Iterable[bytes]) -> None:
         self.user = user

@@ -108,9 +108,7 @@ class FanoutWindow:
             self._looked_s = self._clock()
 
     def _is_slow(self) -> bool:
-        """Whether the oldest call was certainly on its way for longer than SLOW_S: it was still on its way at the last
-        look.
-        """
+        """Whether the oldest call was on its way for longer than SLOW_S: it still was at the last look."""
         return self._looked_s - self._on_their_way[0].published_s > SLOW_S
 
     def _asked(self, ask: Callable[[], dict[int, int]]) -> dict[int, int] | None:

@@ -164,9 +164,7 @@ class Writer:
         return self._queue.partitions(DELIVERIES) if tick.partitions is None else tick.partitions
 
     def _finish_purges(self, purges: Sequence[Delivery]) -> None:
-        """For each purge whose parts have all landed: reads the row, asks for a refill and notes a hold that waits for
-        it.
-        """
+        """For each purge whose parts have all landed: reads the row, asks for a refill and notes a hold for it."""
         finished = [delivery for delivery in purges if self._all_parts_landed(delivery)]
         if not finished:
             return
@@ -194,8 +192,7 @@ class Writer:
 
     def _read_rows(self, actions: Iterable[RecordedAction]) -> None:
         """Removes from each follower's row all other entries that an unfollowed followee covers and no active edge does
-        (rule 6): entries so old that the expander's lists do not reach them. A row is read once for all unfollows of
-        its user.
+        (rule 6): entries so old that the expander's lists do not reach them. A row is read once for all of its user.
         """
         by_follower: defaultdict[int, Covering] = defaultdict(Covering)
         for action in actions:
@@ -281,9 +278,7 @@ class LargeFanouts:
         return [message.action.committed_ms] if is_large and isinstance(message.action, PinSaved) else []
 
     def ticked(self, watermark: Callable[[], int | None], now_ms: Callable[[], int]) -> None:
-        """Notes that ticks have come through, which may have moved the watermark. It is asked only if a fanout is under
-        way.
-        """
+        """Notes that ticks have come, which may have moved the watermark. Asked only if a fanout is under way."""
         if not self._committed_ms:
             return
         mark = watermark() or 0

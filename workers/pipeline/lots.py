@@ -52,8 +52,7 @@ class Taken:
 class Item(Generic[Body]):
     """A body of a message that is not done, or a part of one.
 
-    number: its place in the order of polling. faults: how often it failed when it was tried alone, because of its own
-    error.
+    number: its place in the order of polling. faults: how often it failed alone, because of its own error.
     """
 
     number: int

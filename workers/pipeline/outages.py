@@ -43,19 +43,14 @@ class Slots(Protocol[Body]):
 
     def needed(self, body: Body) -> frozenset[int]:
         """The slots without which the message cannot be done; empty if it needs none."""
-        ...
 
     def divided(self, body: Body, slots: frozenset[int]) -> tuple[Body, Body] | None:
         """Divides a message into the part that needs the given slots, which are some of those that it needs, and the
         rest. Together they do what the message does. None if it cannot be divided.
         """
-        ...
 
     def halved(self, body: Body) -> tuple[Body, Body] | None:
-        """Divides a message that failed into two that together do the same, to be tried apart. None if it cannot be
-        divided further.
-        """
-        ...
+        """Divides a message that failed into two that together do the same, to be tried apart. None if it cannot be."""
 
 
 @dataclass(eq=False)
@@ -277,9 +272,7 @@ class Outages(Generic[Body]):
         return self.admit(items, outage.tried_s)
 
     def failed(self, probe: Probe[Body], began_s: float, now_s: float, wait_s: Callable[[int], float]) -> None:
-        """Notes that a probe failed, which began at `began_s`: its items wait again, and the next probe is a small
-        one.
-        """
+        """Notes that a probe failed, which began at `began_s`: its items wait again, and the next one is small."""
         outage = probe.outage
         outage.join(probe.items, began_s if probe.tried_s is None else probe.tried_s)
         outage.failures += 1
@@ -287,9 +280,7 @@ class Outages(Generic[Body]):
         outage.width = 1
 
     def answered(self) -> list[Item[Body]]:
-        """Notes that the store did something: it is not away as a whole. Returns the items that waited for the whole
-        store.
-        """
+        """Notes that the store did something: it is not away as a whole. Returns the items that waited for it."""
         if self.whole is None:
             return []
         items, self.whole = self.whole.items, None

@@ -51,11 +51,9 @@ class Outbox(Protocol[Rows]):
 
     def unrelayed(self, limit: int, shard: int | None = None) -> Sequence[Rows]:
         """Rows of a shard that are not marked relayed, oldest first: as many as it takes to have `limit` things."""
-        ...
 
     def mark_relayed(self, rows: Sequence[Rows]) -> None:
         """Marks rows as published; marking twice is fine."""
-        ...
 
 
 class Relay(Generic[Rows]):

@@ -153,9 +153,7 @@ class Rest:
         self._until_s: float | None = None
 
     def failed(self, *, least_s: float = 0.0) -> float:
-        """Begins a rest; its greatest length grows each time, and it is no shorter than `least_s`. Returns its length
-        in seconds.
-        """
+        """Begins a rest, at least `least_s` long; its greatest length grows each time. Returns its length in s."""
         self._failures += 1
         wait_s = max(least_s, self._policy.wait_s(self._failures, self._rng))
         self._until_s = self._clock() + wait_s

@@ -41,7 +41,6 @@ class Loop(Protocol):
 
     def step(self) -> bool:
         """One round; False if there was nothing to do, and the loop may rest for a moment."""
-        ...
 
     def close(self) -> None: ...
 
@@ -141,8 +140,7 @@ class Worker:
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Runs until `stop` is called or `until` (asked every few milliseconds) says so; then ends every loop in order.
 
-        Raises:
-            WorkerFailedError: a loop ended by itself.
+        Raises WorkerFailedError: a loop ended by itself.
         """
         started: list[threading.Thread] = []
         try:

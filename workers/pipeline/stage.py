@@ -57,8 +57,7 @@ POLLS_PAST_TURNS: Final = 10
 NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
 ENOUGH_BYTES: Final = 100_000
-"""With this many bytes of messages a stage does not wait for more: a writer hands about as much to its cluster at once.
-"""
+"""With this many bytes of messages a stage waits for no more: a writer hands about as much to its cluster at once."""
 
 _Work = Group[Body] | Isolation[Body] | Probe[Body] | Corpses[Body]
 
@@ -328,9 +327,7 @@ class Stage(Generic[Body]):
         return ready
 
     def _settle(self) -> bool:
-        """Notes what is done; passes ticks on and commits positions if everything before them is done. True if it
-        committed any.
-        """
+        """Notes what is done; passes ticks on and commits positions if all before is done. True if it committed any."""
         if not self._noted():
             return False
         positions = self._lots.settle(self._tick)
@@ -385,7 +382,10 @@ class Stage(Generic[Body]):
         now_s = self._clock()
         if self._turns and self._may_begin():
             self._ready.append(Group(self._turns.take()))
-        retrying = any(isinstance(work, Isolation | Probe) or _is_retry(work) for work in self._ready)
+        # Work that failed because something was unavailable may take long to fail again.
+        retrying = any(
+            isinstance(work, Isolation | Probe) or (isinstance(work, Group) and work.failures) for work in self._ready
+        )
         while self._later.first(now_s) is not None:
             group = self._later.take()
             if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
@@ -396,9 +396,7 @@ class Stage(Generic[Body]):
             self._ready.append(retry)
 
     def _next_retry(self, now_s: float) -> Group[Body] | Isolation[Body] | Probe[Body] | None:
-        """The next retry: of failed groups or of an outage, whichever has been due for longer, so that neither starves
-        the other.
-        """
+        """The next retry: of failed groups or of an outage, whichever has been due for longer, so that none starves."""
         if self._outages.due_s() < self._failed.due_s():
             return self._outages.take_due(now_s, self._batch)
         retried: list[Group[Body]] = []
@@ -411,9 +409,7 @@ class Stage(Generic[Body]):
         return _together(retried) if retried else None
 
     def _work(self, in_time: Callable[[], bool]) -> bool:
-        """Tries the work that is ready, and the work that results from it, as long as there is time. False if there was
-        none.
-        """
+        """Tries the work that is ready, and what results from it, as long as there is time. False if there was none."""
         self._left = len(self._ready)
         tried = False
         while self._left > 0 and not self._burials.too_many and (not tried or in_time()):
@@ -545,8 +541,7 @@ class Stage(Generic[Body]):
     def _look_ahead(self, handling: "Future[Any]") -> None:
         """Polls the next messages while the backlog takes less than half of the room: above that, waiting messages
         should be done or parked first. If messages wait for their turn, it polls past them as long as there is any
-        room. What is left over of a full lot gets more messages, because a small lot costs nearly as much as a full
-        one.
+        room. What is left over of a full lot gets more messages, as a small lot costs nearly as much as a full one.
         """
         away = not self._may_begin() or self._queue_away.goes_on()
         coming = list(itertools.islice(self._ready, 1, None))
@@ -680,15 +675,9 @@ class Begun(Generic[Body]):
             return True
 
     def close(self) -> None:
-        """Leaves the group."""
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()
-
-
-def _is_retry(work: _Work[Body]) -> bool:
-    """Whether the work failed because something was unavailable: it may take long to fail again."""
-    return isinstance(work, Group) and work.failures > 0
 
 
 def _together(groups: Sequence[Group[Body]]) -> Group[Body]:

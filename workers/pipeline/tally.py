@@ -20,9 +20,7 @@ _REASONS: Final = frozenset(next(label.values for label in metrics.DEAD.labels i
 
 
 class Tally:
-    """Counts the work of one stage. group: the name of the stage's group. clock: the stage's clock. wall_ms: ms since
-    1970.
-    """
+    """Counts the work of one stage. group, clock: the stage's. wall_ms: ms since 1970."""
 
     def __init__(self, meter: Meter, group: str, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
         self._meter = meter
@@ -92,9 +90,7 @@ class Tally:
         self._meter.forget(metrics.BEHIND, self._group, str(partition))
 
     def waits(self, messages: int, size: int, failing_since_s: Callable[[], Iterable[float]]) -> None:
-        """Notes how much was polled and is not done. failing_since_s: when the first failed attempts of waiting
-        messages began.
-        """
+        """Notes what is polled and not done. failing_since_s: when the first failed attempt of waiting ones began."""
         now_s = self._clock()
         if now_s - self._told_s < TELL_EVERY_S:
             return

@@ -1,8 +1,7 @@
 """Turns: a message does not wait behind the many messages of another user.
 
 The first messages of a sender are tried as they come. If one poll brings more of one sender, the rest wait here. While
-they do, later messages of that sender wait too. Waiting messages are taken between the polls, in small portions,
-senders in turn.
+they do, later messages of that sender wait too. They are taken between the polls, in small portions, senders in turn.
 """
 
 from collections import Counter, OrderedDict, deque
@@ -51,9 +50,7 @@ class Turns(Generic[Body]):
         return now
 
     def take(self) -> list[Item[Body]]:
-        """Removes and returns the next messages, a portion at most: the same number of each sender, if they have as
-        many.
-        """
+        """Removes and returns the next messages, a portion at most: as many of each sender, if they have them."""
         taken: list[Item[Body]] = []
         while self._waiting and len(taken) < self._portion:
             each = max(1, (self._portion - len(taken)) // len(self._waiting))

@@ -132,18 +132,14 @@ _unpack = msgspec.msgpack.Decoder(list[bytes]).decode
 
 
 class NoQueueError(QueueUnavailableError, MisconfiguredError):
-    """There is no file, or no queue in it: it was lost, or its creation was interrupted. The message says how to make a
-    new one.
-    """
+    """There is no file, or no queue in it: it was lost, or half made. The message says how to make a new one."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}: the queue is lost; make a new one from the follow store with: feedctl reindex")
 
 
 class _Shared:
-    """The state that a queue and its consumers share: the file, the live consumers, and the news of each publish
-    call.
-    """
+    """The state that a queue and its consumers share: the file, the live consumers, and news of each publish call."""
 
     def __init__(self, file: SqliteFile, *, alone: bool) -> None:
         self.file = file
@@ -594,8 +590,7 @@ class EmbeddedDeadLetters:
 def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
     """Opens the dead letters at a path, and makes them if they are missing. The file is their own or a queue's.
 
-    Raises:
-        QueueUnavailableError: the file cannot be written, or is something else.
+    Raises QueueUnavailableError: the file cannot be written, or is something else.
     """
     try:
         file = open_file(path)

@@ -32,11 +32,9 @@ class _Calls:
             for reason in metrics.REASONS[call]:
                 self._meter.add(metrics.FAILURES, 0, topic.name, call, reason)
 
-    def call(
-        self, topic: Topic[object], name: str, work: Callable[[], Result], counts: Callable[[Result], bool]
-    ) -> Result:
-        """Makes a call and counts it. counts: says of a result whether the duration of its call tells anything about
-        the queue.
+    def call(self, topic: Topic[object], name: str, work: Callable[[], Result]) -> Result:
+        """Makes a call and counts it. The duration of a poll that brings nothing is not counted: it is the time-out and
+        tells nothing about the queue.
         """
         began_s = self._clock()
         try:
@@ -45,7 +43,7 @@ class _Calls:
             self._meter.add(metrics.FAILURES, 1, topic.name, name, _reason(error))
             self._took(topic, name, began_s)
             raise
-        if counts(result):
+        if result or name != "poll":
             self._took(topic, name, began_s)
         return result
 
@@ -63,16 +61,11 @@ def _reason(error: MessageRefusedError | PositionLostError | QueueUnavailableErr
             return "unavailable"
 
 
-def _always(_: None) -> bool:
-    return True
-
-
 class MeteredQueue:
     """A queue whose calls are counted. queue: makes the calls. topics: all topics that are published to. clock:
     monotonic seconds.
 
-    Publishing, polling and committing are counted: they happen for each lot. Tails belong to no group and are not
-    counted.
+    Publishing, polling and committing are counted: they happen for each lot. Tails belong to no group and are not.
     """
 
     def __init__(self, queue: Queue, topics: Iterable[Topic[object]], meter: Meter, clock: Callable[[], float]) -> None:
@@ -82,10 +75,10 @@ class MeteredQueue:
             self._calls.begin(topic, "publish")
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
-        self._calls.call(topic, "publish", lambda: self._queue.publish(topic, values, partition), _always)
+        self._calls.call(topic, "publish", lambda: self._queue.publish(topic, values, partition))
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
-        self._calls.call(topic, "publish", lambda: self._queue.publish_each(topic, values), _always)
+        self._calls.call(topic, "publish", lambda: self._queue.publish_each(topic, values))
 
     def consumer(self, topic: Topic[object], group: str) -> "MeteredConsumer":
         self._calls.begin(topic, "poll", "commit")
@@ -132,13 +125,10 @@ class MeteredConsumer:
         self._calls = calls
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        """The port's. The duration of a poll that brings nothing is not counted: it is the time-out and tells nothing
-        about the queue.
-        """
-        return self._calls.call(self._topic, "poll", lambda: self._consumer.poll(limit, timeout_s), bool)
+        return self._calls.call(self._topic, "poll", lambda: self._consumer.poll(limit, timeout_s))
 
     def commit(self, positions: Mapping[int, int]) -> None:
-        self._calls.call(self._topic, "commit", lambda: self._consumer.commit(positions), _always)
+        self._calls.call(self._topic, "commit", lambda: self._consumer.commit(positions))
 
     def keep_alive(self) -> None:
         self._consumer.keep_alive()

@@ -1,14 +1,17 @@
 """The queue port: partitioned logs read by consumer groups, as Kafka has them.
 
 Delivery is at least once; across partitions there is no order to rely on. A group's committed position is its
-progress; it is committed only after the effect is durable (rule 11). `tests/queue` runs this contract against every
-adapter.
+progress; it is committed only after the effect is durable (rule 11). `tests/queue` runs this contract on every adapter.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+import msgspec
+
+from feedstore import validation
+from feedstore.domain import InvalidValueError
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
 
 MAX_MESSAGE_BYTES = 1_000_000
@@ -17,6 +20,10 @@ MAX_POLL_BYTES = 500_000
 """The most bytes of messages that one poll returns: decoded, messages take twenty times as much memory."""
 MAX_PARTITIONS = 1_024
 
+VERSION: Final = 1
+"""The version of a message, unless its product says otherwise."""
+UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
+"""The errors that a decoder raises for bytes that it cannot read."""
 
 Body = TypeVar("Body")
 Body_co = TypeVar("Body_co", covariant=True)
@@ -138,7 +145,6 @@ class Consumer(Protocol):
             PositionLostError: the messages at a partition's position are gone.
             QueueUnavailableError: later; nothing was skipped.
         """
-        ...
 
     def commit(self, positions: Mapping[int, int]) -> None:
         """Stores, for each partition, the offset of the *next* message that the group wants; it outlives this process.
@@ -152,21 +158,17 @@ class Consumer(Protocol):
             ValueError: the topic has no such partition, or the position is past its end; nothing was stored.
             QueueUnavailableError: later; some may have been stored.
         """
-        ...
 
     def keep_alive(self) -> None:
         """Tells the group that this member is alive while it has no room for messages and does not poll. Cheap: call it
         in every round without a poll. If neither `poll` nor `keep_alive` is called for `max_poll_interval_ms`, the
         group evicts this member and gives its partitions to others.
 
-        Raises:
-            QueueUnavailableError: later; nothing was skipped.
+        Raises QueueUnavailableError: later; nothing was skipped.
         """
-        ...
 
     def close(self) -> None:
         """Leaves the group and commits nothing. Closing twice is fine; any other use afterwards raises QueueError."""
-        ...
 
 
 class Tail(Protocol):
@@ -185,24 +187,18 @@ class Tail(Protocol):
             PositionLostError: messages expired before this tail had read them; every later poll raises it again.
             QueueUnavailableError: later; nothing was skipped.
         """
-        ...
 
     def close(self) -> None:
         """Doing it twice is fine; any other use afterwards raises QueueError."""
-        ...
 
 
 class Queue(Protocol):
-    """All topics. Thread-safe."""
+    """All topics. Thread-safe. Every method may raise QueueUnavailableError: later."""
 
     def partitions(self, topic: Topic[object]) -> int:
         """How many partitions a topic has now, numbered from 0. All that were published to before the call are counted;
         partitions may be added at any time, and are never removed.
-
-        Raises:
-            QueueUnavailableError: later.
         """
-        ...
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """Appends messages to a topic; durable when it returns. An empty sequence does nothing.
@@ -216,74 +212,40 @@ class Queue(Protocol):
             MessageRefusedError: a value is too large; nothing was stored.
             QueueUnavailableError: some may have been stored; publish all again (their readers are idempotent).
         """
-        ...
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
-        """Appends messages to several partitions, as `publish` does for each, in about the time of one. Raises its
-        errors.
-        """
-        ...
+        """Appends messages to several partitions, as `publish` does, in about the time of one. Raises its errors."""
 
     def consumer(self, topic: Topic[object], group: str) -> Consumer:
         """A new member of a group; the caller closes it.
 
-        Raises:
-            GroupBusyError: the group has a live consumer, and this queue has one at a time.
-            QueueUnavailableError: later.
+        Raises GroupBusyError: the group has a live consumer, and this queue has one at a time.
         """
-        ...
 
     def tail(self, topic: Topic[object]) -> Tail:
-        """A reader of all that is published from now on; the caller closes it.
-
-        Raises:
-            QueueUnavailableError: later.
-        """
-        ...
+        """A reader of all that is published from now on; the caller closes it."""
 
     def members(self, topic: Topic[object], group: str) -> int | None:
         """How many consumers of the group are live, in any process. A consumer whose process was killed or suspended
         counts for some seconds more, and one whose thread hangs for minutes more. None: this queue does not know the
         consumers of other processes.
-
-        Raises:
-            QueueUnavailableError: later.
         """
-        ...
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
         """The committed position of a group in each partition in which it has one: the offset of the next message that
         it wants. Safe while a consumer is live, in any process.
-
-        Raises:
-            QueueUnavailableError: later.
         """
-        ...
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
-        """The offset of the first message that is kept in each partition; in an empty one, of the next message.
-
-        Raises:
-            QueueUnavailableError: later.
-        """
-        ...
+        """The offset of the first message that is kept in each partition; in an empty one, of the next message."""
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
-        """The offset of the next message that each partition will get: a group with this position has read all of it.
-
-        Raises:
-            QueueUnavailableError: later.
-        """
-        ...
+        """The offset of the next message that each partition will get: a group with this position has read it all."""
 
     def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
         """The offset of the first message that was published at or after a time and is kept, in each partition that has
         one. from_ms: ms since 1970, by the clock that publish times are stamped with.
-
-        Raises:
-            QueueUnavailableError: later.
         """
-        ...
 
     def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """Moves a group to other positions, forth or back. positions: of partitions in which it has one. If the message
@@ -294,7 +256,6 @@ class Queue(Protocol):
             GroupBusyError: the group has a live consumer, even if no position is given; nothing was moved.
             QueueUnavailableError: later; some partitions may have moved. Doing it again is fine.
         """
-        ...
 
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         """Drops messages that are older than `kept_ms`, from the front of each partition up to the first that is not;
@@ -306,11 +267,9 @@ class Queue(Protocol):
         readers: the groups that read each topic. Messages that one of them has not committed stay, at any age; an
             adapter may also keep messages that were published together with these. An unknown group keeps nothing.
         """
-        ...
 
     def close(self) -> None:
         """Doing it twice is fine; any other use afterwards, of its consumers and tails too, raises QueueError."""
-        ...
 
 
 class DeadLetter(NamedTuple):
@@ -339,11 +298,9 @@ class DeadLetters(Protocol):
         """Keeps a message; durable when it returns. Burying the same (topic, group, value) twice keeps the first
         letter. Of a message over MAX_MESSAGE_BYTES a store may keep the beginning only; the detail then says so.
         """
-        ...
 
     def letters(self, after: int, limit: int) -> list[DeadLetter]:
         """Up to `limit` letters with ids larger than `after`, ascending."""
-        ...
 
     def letter(self, letter_id: int) -> DeadLetter | None: ...
 
@@ -351,7 +308,6 @@ class DeadLetters(Protocol):
 
     def drop(self, letter_id: int) -> bool:
         """Removes a letter; False if there is none."""
-        ...
 
 
 # What a group has left to read, for any adapter: safe while a consumer is live, in any process
@@ -397,6 +353,49 @@ def _lost(queue: Queue, topic: Topic[object], group: str) -> dict[int, tuple[int
     return found
 
 
+# Messages in versioned JSON: objects that have their version as `v`
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class _Version(msgspec.Struct, frozen=True):
+    v: int
+
+
+_version = msgspec.json.Decoder(_Version)
+
+
+def decoded(decoder: "msgspec.json.Decoder[Thing]", value: bytes, newest: int = VERSION) -> Thing:
+    """Decodes a message. newest: the newest version of such a message. If the decoder's type has the version as a plain
+    number, the caller checks it with `refuse_version`. Raises MalformedError.
+    """
+    if len(value) > MAX_MESSAGE_BYTES:
+        raise MalformedError("oversized", f"{len(value)} bytes, at most {MAX_MESSAGE_BYTES} are read")
+    try:
+        return decoder.decode(value)
+    except (msgspec.ValidationError, InvalidValueError) as error:
+        try:
+            version = _version.decode(value).v
+        except UNREADABLE:
+            version = newest
+        refuse_version(version, newest)  # the better reason to give
+        raise malformed(error, value, decoder.type) from error
+    except UNREADABLE as error:
+        raise MalformedError("not_json", validation.malformed(error)) from error
+
+
+def malformed(error: Exception, value: bytes, into: object) -> MalformedError:
+    """The error about a value that is no `into`."""
+    if isinstance(error, msgspec.ValidationError):
+        return MalformedError("malformed", str(validation.of_json(error, value, into)))
+    return MalformedError("malformed", validation.malformed(error))
+
+
+def refuse_version(version: int, newest: int = VERSION) -> None:
+    if not VERSION <= version <= newest:
+        known = VERSION if newest == VERSION else f"{VERSION} to {newest}"
+        raise MalformedError("unknown_version", f"version {version}, this worker knows {known}")
+
+
 # Moves of a group, for any adapter. Each raises as `Queue.move` does
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -418,8 +417,7 @@ def refuse_live(queue: Queue, groups: Iterable[tuple[Topic[object], str]]) -> No
 
 def go_back(queue: Queue, topic: Topic[object], group: str, positions: Mapping[int, int]) -> int:
     """Moves a group back to given positions, in each partition where it is past them (others do not move). Returns how
-    many messages come again. It is for effects that were lost after they were committed. An unknown group does not
-    move.
+    many messages come again. It is for effects that were lost after their commit. An unknown group does not move.
     """
     there = queue.positions(topic, group)
     back = {partition: to for partition, to in positions.items() if to < there.get(partition, 0)}

@@ -33,9 +33,7 @@ PART_KEYS: Final = 4_096
 
 REGIONS: Final = 4
 _RUN: Final = 256
-"""This many consecutive blocks are in one region, so that a write concerns only one or two regions: for each, a server
-syncs its log.
-"""
+"""How many consecutive blocks one region has: a write concerns few regions, as a server syncs its log for each."""
 
 _ENTRY_BYTES: Final = 6
 _PART: Final = b"\xff"
@@ -114,9 +112,7 @@ class BlockIndex:
         return [bisect_right(self._first_keys, key) - 1 for key in keys]
 
     def block(self, number: int, value: bytes | None) -> dict[bytes, bytes]:
-        """Decodes a block. Raises CatalogUnavailableError if it is missing or damaged, so that its keys do not seem to
-        have no record.
-        """
+        """Decodes a block. Raises CatalogUnavailableError if it is missing or damaged: its keys may have records."""
         return _read(_blocks, value, f"{self._table}: block {number}")
 
 

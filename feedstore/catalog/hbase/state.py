@@ -22,9 +22,7 @@ from feedstore.catalog.port import (
 )
 
 GONE_MS: Final = 10_000
-"""How long the table of a generation is kept after the generation is gone: longer than a fetch that began
-before takes.
-"""
+"""How long the table of a generation is kept after it is gone: longer than a fetch that began before takes."""
 
 
 class Made(msgspec.Struct, frozen=True):
@@ -50,9 +48,7 @@ class Loading(msgspec.Struct, frozen=True):
 
 
 class Building(msgspec.Struct, frozen=True):
-    """A process that builds. id: unique. since_ms: by the clock of that process. beat: a number that it counts up while
-    it is alive.
-    """
+    """A process that builds. id: unique. since_ms: by its clock. beat: a number that it counts up while it is alive."""
 
     id: str
     who: str
@@ -216,9 +212,7 @@ def used(state: StoredState, name: str) -> StoredState:
 
 
 def collected(state: StoredState, keep: int, now_ms: int) -> StoredState:
-    """Forgets the generations that are not kept, and raises the floor to a time up to which all others have every
-    update.
-    """
+    """Forgets the generations that are not kept, and raises the floor to where all others have every update."""
     kept = {*rule.kept(state.ids, keep, state.trail)}
     dead = [each for each in state.loading if now_ms - each.began_ms > rule.DEAD_LOAD_MS]
     gone = [*(each.table for each in dead), *(each.table for each in state.generations if each.id not in kept)]

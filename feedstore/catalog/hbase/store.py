@@ -170,9 +170,7 @@ class HBaseCatalogStore(Reading):
             raise failure
 
     def _remove_updates(self, state: StoredState) -> int:
-        """Removes the updates below the floor, which was raised before. A walk passes all updates, so it is skipped if
-        there is nothing to remove.
-        """
+        """Removes the updates below the floor. It walks over all updates, if there may be any to remove."""
         limit_ms = states.limit_ms(state)
         now_s = self._clock()
         if limit_ms <= state.collected_ms and now_s - self._counted_s < COUNT_EVERY_S:

@@ -90,9 +90,7 @@ class CatalogStorage:
         self.delta = DeltaRows(cluster.records(CATALOGS), catalog)
 
     def prepare(self) -> None:
-        """Makes the table if it is missing, and refuses one that could lose updates. Call it before the first write.
-        Raises UnsafeCatalogError.
-        """
+        """Makes the table if it is missing; before any write. Raises UnsafeCatalogError: it could lose updates."""
         with self._lock, failing():
             if not self._is_prepared:
                 wanted = [schema.records_definition(CATALOGS)]

@@ -74,10 +74,7 @@ class View:
 
 class DeltaReader(Protocol):
     def view(self, *, latest: bool = False) -> AbstractContextManager[View]:
-        """A view of the delta, which may be a tenth of a second old. latest: with everything that was written by now.
-        Raises CatalogUnavailableError.
-        """
-        ...
+        """A view of the delta, up to a tenth of a second old, unless `latest`. Raises CatalogUnavailableError."""
 
     def close(self) -> None: ...
 
@@ -187,12 +184,12 @@ class OwnDelta:
             files = self._owned()
             get = files.families[_UPDATES].get
             newest: dict[bytes, bytes] = {}
-            for key, time_ms, record in updates:
-                stamp = rule.stamp(Update(key, time_ms, record))
+            for update in updates:
+                key, stamp = update.key, rule.stamp(update)
                 with failing(self._path):
                     found = newest.get(key) or get(key)
                 if rule.replaces(stamp, None if found is None else _stamp(found)):
-                    newest[key] = stamp.to_bytes(8, "big") + (record or b"")
+                    newest[key] = stamp.to_bytes(8, "big") + (update.record or b"")
             self._write(files, _UPDATES, newest, DURABLE)
 
     def note_known(self, known_ms: int, source: int, sources: int) -> None:

@@ -102,7 +102,7 @@ class Directory:
         with unavailable(path):
             path.mkdir(parents=True)
             try:
-                durable.sync_directory(self.path)
+                durable.sync(self.path)
             except OSError:
                 discard(path)
                 raise
@@ -123,7 +123,7 @@ class Directory:
             except OSError:  # a directory that is not empty is not replaced
                 if not path.exists():
                     raise
-            durable.sync_directory(self.path)
+            durable.sync(self.path)
         discard(new)
 
     def retire(self, path: Path) -> Path:
@@ -131,7 +131,7 @@ class Directory:
         gone = path.with_name(path.name + _GONE)
         with unavailable(path):
             path.rename(gone)
-            durable.sync_directory(self.path)
+            durable.sync(self.path)
         return gone
 
     # CURRENT

@@ -72,8 +72,8 @@ def write(
         about = _About(as_of_ms, checked.records, size, checked.sha256, int((clock() - began_s) * 1_000))
         durable.replace(path / _ABOUT, msgspec.json.encode(about).decode() + "\n")
         for each in path.iterdir():
-            durable.sync_file(each)
-        durable.sync_directory(path)
+            durable.sync(each)
+        durable.sync(path)
     return checked
 
 
@@ -97,9 +97,7 @@ def _refuse_differing(path: Path, written: Checked) -> None:
 
 
 def _reads_as(path: Path, written: Checked) -> bool:
-    """Whether a generation reads as it was written. Opens the files again, and reads all of them. Raises
-    CatalogUnavailableError.
-    """
+    """Whether a generation reads as it was written. Opens and reads all files again. Raises CatalogUnavailableError."""
     options = _options()
     with failing(path):
         db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))

@@ -44,8 +44,7 @@ def create(servers: Sequence[MySQLServer]) -> None:
     """Creates the tables of a store, and the databases where they are missing, or brings older ones up to date.
     Repeating it changes nothing; several may run at once.
 
-    Raises:
-        FollowStoreUnavailableError: a database is another shard, newer than this program, or cannot be written.
+    Raises FollowStoreUnavailableError: a database is another shard, newer than this program, or cannot be written.
     """
     for shard, each in enumerate(servers):
         migrate(each, shard, len(servers), replace(PoolBounds(), reply_s=MIGRATION_S))
@@ -73,8 +72,7 @@ def open_store(
     A database that cannot be reached now is looked at when it can be, before anything is asked of it: others continue
     without it.
 
-    Raises:
-        FollowStoreUnavailableError: a database is not this shard, or not up to date; or none can be reached.
+    Raises FollowStoreUnavailableError: a database is not this shard, or not up to date; or none can be reached.
     """
     bounds = bounds or PoolBounds()
     shards: list[MySQLShard] = []

@@ -137,9 +137,7 @@ class MySQLConnection:
             raise
 
     def run(self, statements: Sequence[str]) -> list[Reply]:
-        """Sends the statements in one packet, and gives the reply of each. After an error the later ones have not
-        run.
-        """
+        """Sends the statements in one packet, and gives the reply of each. After an error later ones have not run."""
         replies: list[Reply] = []
         with self._raw.cursor() as cursor:
             cursor.execute(";".join(statements))

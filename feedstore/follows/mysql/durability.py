@@ -1,7 +1,6 @@
 """Which settings of a MySQL or MariaDB server lose commits that it has acknowledged, when its machine loses its power.
 
-Rule 11: acknowledged means durable. A server is asked whenever a connection to it is made, in the packet that sets the
-session up.
+Rule 11: acknowledged means durable. A server is asked by each new connection, in the packet that sets the session up.
 """
 
 from collections.abc import Mapping
@@ -31,9 +30,7 @@ def refuse_unsafe(server: MySQLServer, settings: Mapping[str, str]) -> None:
 
 
 def unsafe(settings: Mapping[str, str]) -> list[str]:
-    """Every setting that is unsafe, with what it must be. Pure. settings: as the server names them; one that it does
-    not have is none of its own.
-    """
+    """Every setting that is unsafe, with what it must be. Pure. settings: those that the server has, by its names."""
     has = {name.lower(): value.upper() for name, value in settings.items()}
     found = [
         f"{name} is {has[name]}, expected {safe[0]}"

@@ -22,8 +22,7 @@ def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) ->
 
     A migration commits statement by statement; each may run again where one was cut off.
 
-    Raises:
-        FollowStoreUnavailableError: it is another shard, newer than this program, or cannot be written.
+    Raises FollowStoreUnavailableError: it is another shard, newer than this program, or cannot be written.
     """
     try:
         connection = _connect_or_create(server, bounds)
@@ -54,9 +53,7 @@ def is_missing(server: MySQLServer, bounds: PoolBounds) -> bool:
 def check(connection: MySQLConnection, server: MySQLServer, shard: int, shards: int) -> None:
     """Refuses a database that is not this shard, with tables of this program's version.
 
-    Raises:
-        FollowStoreUnavailableError
-        pymysql.MySQLError: it could not look.
+    Raises FollowStoreUnavailableError; pymysql.MySQLError: it could not look.
     """
     refuse_version(server, _version(connection), "mysql")
     rows = connection.rows("SELECT shard, shards FROM shard_state WHERE only_row = 1")

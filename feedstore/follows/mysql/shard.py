@@ -51,8 +51,7 @@ from feedstore.follows.shard import (
 )
 
 SETTLE_AGAIN_S: Final = 5.0
-"""How long no caller is asked to make room after a transaction that did not end in time: while one waits to be alone,
-all others wait behind it.
+"""The pause after a transaction that did not end in time: while a caller waits to be alone, all others wait behind it.
 """
 
 _FEW: Final = 2
@@ -67,8 +66,7 @@ _Place = TypeVar("_Place")
 
 class MySQLShard:
     """Implements `Shard`. claims: a pool of one connection: whether this process may relay goes with that. own: the
-    time in ms by this process, which the database's is compared with. clock: the time in ms, in place of the database's
-    own.
+    time by this process, in ms, which the database's is compared with. clock: in place of the database's.
     """
 
     def __init__(
@@ -549,7 +547,6 @@ def _parted(changed: dict[_Key, _Value], known: dict[_Key, Any]) -> Iterator[tup
 
 
 def _packets(statements: Iterable[str]) -> Iterator[list[str]]:
-    """Statements that go out together."""
     packet: list[str] = []
     size = 0
     for statement in statements:

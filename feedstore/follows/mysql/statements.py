@@ -276,7 +276,7 @@ def unrelayed(limit: int) -> str:
     first = f"SELECT u.id, u.actions FROM outbox_unrelayed AS u FORCE INDEX (PRIMARY) ORDER BY u.id LIMIT {limit:d}"
     counted = f"SELECT id, actions, SUM(actions) OVER (ORDER BY id) AS up_to FROM ({first}) AS first_rows"
     return (
-        f"SELECT STRAIGHT_JOIN c.id, o.committed_ms, c.actions, o.body FROM ({counted}) AS c"
+        f"SELECT STRAIGHT_JOIN c.id, c.actions, o.body FROM ({counted}) AS c"
         f" JOIN outbox AS o FORCE INDEX (PRIMARY) ON o.id = c.id WHERE c.up_to - c.actions < {limit:d}"
     )
 

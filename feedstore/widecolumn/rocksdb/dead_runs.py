@@ -73,9 +73,7 @@ class DeadRuns:
             self.rows[row] = tuple(run for run in narrowed if run[0] < run[1])
 
     def mark(self, cells: DeleteCells) -> None:
-        """Call it before markers are written. They end no run, but a row without runs may have one now: it is looked at
-        again.
-        """
+        """Call it before markers are written. They end no run, but a row may get its first: it is looked at again."""
         if not self.rows:
             return
         for row in lines(cells.rows):

@@ -43,9 +43,7 @@ MERGED_FROM_IF_BUSY = 8
 merges its cells less often.
 """
 JUDGED_WRITES = 64
-"""How many writes of a cluster are judged together. A cluster at rest, which only notes how far it is, takes about a
-quarter of a minute for them.
-"""
+"""How many writes of a cluster are judged together. A cluster at rest makes them in about a quarter of a minute."""
 BUSY_BYTES = MIB
 REST_BYTES = 64 * 1024
 """A table is busy if it got at least BUSY_BYTES in these writes, and at rest if it got less than REST_BYTES. What a
@@ -67,8 +65,7 @@ ONCE.fill_cache(False)  # type: ignore[call-arg]  # its stub lacks the argument
 @dataclass(frozen=True)
 class Layout:
     """The content of one RocksDB. families: the names of its column families. options: their settings, around the cache
-    that they share. check: raises UnsafeTableError if a database has another layout; asked to `create`, it marks a new
-    one.
+    that they share. check: raises UnsafeTableError if a database has another layout; with `create` it marks a new one.
     """
 
     families: Sequence[str]
@@ -119,9 +116,7 @@ class Files:
                     break
 
     def _leave(self) -> None:
-        """Stops the background's work, and leaves the rest as it is until the process ends: a RocksDB that is closed,
-        or dropped, removes files.
-        """
+        """Stops the background's work, and leaves the rest until the process ends: closing a RocksDB removes files."""
         self.db.cancel_all_background(True)
         for each in (*self.families.values(), self.db):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(each))
@@ -308,9 +303,7 @@ def _exists(path: Path) -> bool:
 
 
 def _refuse_damage(path: Path) -> None:
-    """Raises DamagedError if CURRENT is gone, and other files are there: RocksDB would start an empty database, and
-    remove those files.
-    """
+    """Raises DamagedError if CURRENT is gone, and other files are there: RocksDB would start empty, and remove them."""
     if path.is_dir() and not _exists(path) and any(path.iterdir()):
         raise DamagedError(f"{path}: damaged: CURRENT is missing, and other files are there")
 

@@ -11,9 +11,7 @@ from typing import Final
 
 PREFIX: Final = "feedstore-secondary-"
 LEFT_MAX: Final = 100
-"""The most directories left by others that are removed at once, so that the first reader after a long time need not
-wait for long.
-"""
+"""The most directories left by others that are removed at once, so that no reader waits for long."""
 _ATTEMPTS_MAX: Final = 3
 
 

@@ -28,9 +28,7 @@ _LIBRARIES: Final = {
     "metrics": ("prometheus_client",),
     "traces": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
 }
-"""The libraries of extras that are loaded only when a process serves or sends. For stores, opening them shows what is
-missing.
-"""
+"""The libraries of extras that are loaded only when a process serves or sends. Opening a store shows what it lacks."""
 
 
 @dataclass(frozen=True)
@@ -155,9 +153,7 @@ def files_of(config: Config) -> Iterator[HomeFile]:
 
 
 def _entries(*roots: Path) -> Iterator[HomeFile]:
-    """Links are left out: what they lead to need not be the home's. Of stores that is known, so their paths are
-    resolved.
-    """
+    """Links are left out: what they lead to need not be the home's. Stores are: their paths are resolved."""
     seen: set[Path] = set()
     for root in roots:
         for path in (root, *(each for each in _beneath(root) if not each.is_symlink())):

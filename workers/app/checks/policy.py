@@ -16,16 +16,13 @@ FREE_FILES_MIN: Final = 1_000
 OWN_FILES: Final = 1_024
 """A worker's process may need to open this many files: RocksDB's, SQLite's and its sockets."""
 TICK_MS_MAX: Final = 10_000
-"""Ticks may be at most this far apart: watermarks move with them, and readers call a cluster late if it is 30 s behind.
-"""
+"""Ticks may be at most this far apart: watermarks move with them, and a cluster is late if it is 30 s behind."""
 DELIVERY_AGE_MS_MIN: Final = 60_000
 _NETWORKED: Final = ("nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "lustre")
 
 
 def machine_off(offset_ms: int) -> str:
-    """The fault of a machine whose clock differs from the home's time, and how to mend it. offset_ms: how far it is
-    ahead.
-    """
+    """The fault of a machine whose clock differs from the home's time, and its mend. offset_ms: how far it is ahead."""
     which = "ahead of" if offset_ms > 0 else "behind"
     return (
         f"this machine's clock is {abs(offset_ms) / 1_000:,.0f} s {which} the home's time, by which all processes of"

@@ -197,9 +197,7 @@ class KafkaConsumer(Reader):
 
 
 class _Listener(kafka.ConsumerRebalanceListener):  # type: ignore[misc]  # the library has no types
-    """Tells a consumer which partitions it holds. The client's thread calls it while `poll` waits; it must not
-    block.
-    """
+    """Tells a consumer which partitions it holds. The client's thread calls it during `poll`: it must not block."""
 
     def __init__(self, consumer: KafkaConsumer) -> None:
         self._consumer = consumer

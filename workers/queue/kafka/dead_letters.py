@@ -62,8 +62,7 @@ class KafkaDeadLetters:
     def open(cls, address: KafkaAddress) -> "KafkaDeadLetters":
         """Opens the dead letters at an address.
 
-        Raises:
-            QueueUnavailableError: no broker answers, or the topic is missing.
+        Raises QueueUnavailableError: no broker answers, or the topic is missing.
         """
         with translated(str(address)):
             client = kafka.KafkaConsumer(
@@ -188,9 +187,7 @@ class KafkaDeadLetters:
                     yield record
 
     def _delete_before(self, offset: int) -> None:
-        """Frees the space of the records before the first remaining letter. If that is not permitted, nothing is
-        lost.
-        """
+        """Frees the space of the records before the first remaining letter. Without permission nothing is lost."""
         try:
             with contextlib.closing(connect(self._address)) as admin:
                 admin.delete_records({self._place: offset}, timeout_ms=REQUEST_MS)

@@ -20,9 +20,7 @@ class Positions:
         return frozenset(self._stored)
 
     def gained(self, partitions: Iterable[int]) -> None:
-        """Notes that this member holds partitions from now on. If one went away and came back, what was known of it is
-        forgotten.
-        """
+        """Notes that this member holds partitions from now on. What was known of one that came back is forgotten."""
         for partition in partitions:
             self._stored[partition] = None
             self._owed.pop(partition, None)
@@ -33,9 +31,7 @@ class Positions:
             self._owed.pop(partition, None)
 
     def owe(self, positions: Mapping[int, int]) -> None:
-        """Notes that everything before these positions is done. Positions of partitions that are not held are
-        dropped.
-        """
+        """Notes that everything before these positions is done. Those of partitions that are not held are dropped."""
         for partition, position in positions.items():
             if partition in self._stored:
                 self._owed[partition] = max(position, self._owed.get(partition, 0))

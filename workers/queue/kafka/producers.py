@@ -96,9 +96,7 @@ class Producers:
 def producer(
     address: KafkaAddress, max_request_size: int = 1_048_576, api_version: object = None
 ) -> kafka.KafkaProducer:
-    """Opens an idempotent producer; raises the errors of kafka-python. api_version: the brokers' version, if it is
-    known.
-    """
+    """Opens an idempotent producer; raises the errors of kafka-python. api_version: the brokers', if it is known."""
     return kafka.KafkaProducer(
         enable_idempotence=True,
         acks="all",

@@ -72,8 +72,7 @@ class KafkaQueue:
     def open(cls, address: KafkaAddress, topics: Iterable[Topic[object]]) -> "KafkaQueue":
         """Opens the queue at an address, with these topics.
 
-        Raises:
-            QueueUnavailableError: no broker answers, or a topic is missing.
+        Raises QueueUnavailableError: no broker answers, or a topic is missing.
         """
         admin = connect(address)
         try:
@@ -309,8 +308,7 @@ class KafkaQueue:
 def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
     """Opens a client for everything but publishing and reading; the caller closes it. Thread-safe.
 
-    Raises:
-        QueueUnavailableError: no broker answers.
+    Raises QueueUnavailableError: no broker answers.
     """
     with translated(str(address)):
         return kafka.KafkaAdminClient(
@@ -331,9 +329,7 @@ def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[ob
 
 
 def _patiently(call: Callable[[], T]) -> T:
-    """Repeats a call for a while: brokers that have just started, or have just taken over a group, ask clients to come
-    back.
-    """
+    """Repeats a call for a while: brokers that have just started, or taken over a group, ask clients to come back."""
     deadline = time.monotonic() + REQUEST_MS / 1_000
     while True:
         try:

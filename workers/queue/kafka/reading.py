@@ -37,9 +37,7 @@ CLOSE_S: Final = 5.0
 
 
 def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
-    """Opens a client that never moves a position by itself; raises the errors of kafka-python. options: further options
-    of the client.
-    """
+    """Opens a client that never moves a position by itself; raises kafka-python's errors. options: further ones."""
     return kafka.KafkaConsumer(
         enable_auto_commit=False,
         # If the messages at a position are gone, the client must not silently choose another position (rule 8).
@@ -141,9 +139,7 @@ class Reader:
         return fetched
 
     def _choose(self, limit: int) -> None:
-        """Pauses the partitions of which enough messages wait here, because they would block the others; resumes the
-        rest.
-        """
+        """Pauses the partitions of which enough messages wait here: they would block the others; resumes the rest."""
         full = self._ahead.size >= MAX_AHEAD_BYTES
         paused = self._client.paused()
         for place in self._client.assignment():

@@ -112,21 +112,15 @@ def definitions(
 def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
     """Every way in which topics and brokers differ from what they must be; empty if workers may start.
 
-    A retention counts as a difference only if rule 8 forbids it: a longer one does not.
-
-    Raises:
-        QueueUnavailableError: no broker answers, or it refuses.
+    A retention counts as a difference only if rule 8 forbids it: a longer one does not. Raises QueueUnavailableError.
     """
     with closing(connect(address)) as admin, translated(str(address)):
         return [*_topic_differences(admin, wanted), *_broker_differences(admin)]
 
 
 def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
-    """Raises if acknowledged messages could be lost on these topics.
-
-    Raises:
-        UnsafeTopicsError: the message names each setting that is unsafe.
-        QueueUnavailableError: no broker answers, or it refuses.
+    """Raises UnsafeTopicsError, which names each unsafe setting, if these topics could lose acknowledged messages;
+    QueueUnavailableError.
     """
     with closing(connect(address)) as admin, translated(str(address)):
         unsafe = [each for each in _topic_differences(admin, wanted) if each.is_unsafe]
@@ -138,8 +132,7 @@ def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
 def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
     """Makes missing topics, adds partitions, changes settings; returns the differences that only an operator can mend.
 
-    Raises:
-        QueueUnavailableError: later; some may have been done. Doing it again is fine.
+    Raises QueueUnavailableError: later; some may have been done. Doing it again is fine.
     """
     with closing(connect(address)) as admin, translated(str(address)):
         found = _topic_differences(admin, wanted)
