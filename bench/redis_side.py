@@ -2,10 +2,13 @@
 
 import time
 from collections.abc import Sequence
-
-import redis
+from typing import TYPE_CHECKING
 
 from bench.deliveries import CAP, Deliveries
+
+if TYPE_CHECKING:
+    import redis  # an extra, which a measurement without it does not need
+
 
 PIPELINE_COMMANDS = 1_000
 
@@ -14,7 +17,7 @@ def key(user: int) -> str:
     return f"feed:{user}"
 
 
-def apply_deliveries(client: redis.Redis, deliveries: Deliveries) -> float:
+def apply_deliveries(client: "redis.Redis", deliveries: Deliveries) -> float:
     """A ZADD and a ZREMRANGEBYRANK for each delivery; returns the seconds it took. The server starts out empty."""
     client.flushall()
     began = time.perf_counter()
@@ -29,11 +32,11 @@ def apply_deliveries(client: redis.Redis, deliveries: Deliveries) -> float:
     return time.perf_counter() - began
 
 
-def fill_feed(client: redis.Redis, user: int, entries: Sequence[tuple[int, int]]) -> None:
+def fill_feed(client: "redis.Redis", user: int, entries: Sequence[tuple[int, int]]) -> None:
     """Writes (pin, created_ms) entries."""
     client.zadd(key(user), {str(pin): created_ms for pin, created_ms in entries})
 
 
-def feed_bytes(client: redis.Redis, user: int) -> int:
+def feed_bytes(client: "redis.Redis", user: int) -> int:
     """The memory of a feed as Redis accounts for it, every element counted."""
     return int(client.execute_command("MEMORY USAGE", key(user), "SAMPLES", 0))

@@ -10,9 +10,7 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import redis
+from typing import TYPE_CHECKING, Any
 
 from bench import ours
 from bench.catalog_records import records, stored, write
@@ -24,6 +22,9 @@ from feedstore.catalog.pins import key_of
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.clocks import wall_ms
+
+if TYPE_CHECKING:
+    import redis  # an extra, which a measurement without it does not need
 
 NAME = "catalog"
 GROWTH = 60
@@ -180,7 +181,7 @@ def _child(how: str, path: Path) -> dict[str, float]:
     return said
 
 
-def _fill(client: redis.Redis, count: int) -> None:
+def _fill(client: "redis.Redis", count: int) -> None:
     some: dict[bytes, bytes] = {}
     for key, record in records(count):
         some[key] = record

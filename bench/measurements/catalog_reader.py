@@ -13,9 +13,7 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
-
-import redis
+from typing import TYPE_CHECKING, NamedTuple
 
 from bench import actions
 from bench.context import Context
@@ -32,6 +30,9 @@ from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, PinSaved
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
+
+if TYPE_CHECKING:
+    import redis  # an extra, which a measurement without it does not need
 
 NAME = "catalog-reader"
 PAGE = 25
@@ -344,7 +345,7 @@ def in_files(folder: Path, entries: Sequence[tuple[bytes, bytes]]) -> Iterator[R
     reader.close()
 
 
-def fill(client: redis.Redis, keys: Sequence[bytes], records: Sequence[bytes]) -> None:
+def fill(client: "redis.Redis", keys: Sequence[bytes], records: Sequence[bytes]) -> None:
     pipe = client.pipeline(transaction=False)
     for number, (key, record) in enumerate(zip(keys, records, strict=True), start=1):
         pipe.set(key, record)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+import structlog
 from Hbase_thrift import IllegalArgument
 from Hbase_thrift import IOError as HBaseIOError
 from structlog.testing import capture_logs
@@ -138,6 +139,7 @@ def test_a_gateway_that_answers_with_errors_only_costs_one_call(world: World):
 
     with pytest.raises(UnavailableError, match="g1:1: Failed 1 action"):
         gateways.call(ask, 1_000)
+    structlog.reset_defaults()  # a command that ran in this process has its own
     with capture_logs() as logs:
         while world.now < 140:
             assert gateways.call(ask, 1_000) == G2

@@ -17,8 +17,6 @@ from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.pool import GatewayConnection, GatewayError, Lease, Pool
 from feedstore.widecolumn.port import RefusedError, UnavailableError
 
-_log = structlog.get_logger()
-
 
 class WillNotError(UnavailableError):
     """HBase answered that it will not do this as things are: the table may be missing, or disabled."""
@@ -57,6 +55,7 @@ class Gateways(Generic[C]):
         self._pool = Pool(addresses, connect, connections, clock)
         self._translate = translate
         self._clock = clock
+        self._log = structlog.get_logger()
 
     def call(
         self, ask: Callable[[C], T], within_ms: int, *, deadline_s: float | None = None, may_refuse: bool = False
@@ -109,7 +108,7 @@ class Gateways(Generic[C]):
             else:
                 self._pool.give_back(lease)
                 if failures:  # the caller does not hear of them
-                    _log.warning("hbase.gateway_failed", error="; ".join(failures))
+                    self._log.warning("hbase.gateway_failed", error="; ".join(failures))
                 return answer
         raise UnavailableError("; ".join(failures))
 
