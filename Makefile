@@ -40,9 +40,9 @@ demo: $(VENV)/run ## run the main job: a social graph through the whole pipeline
 # Tests start hundreds of processes of this code: none of them compiles it again, whatever the environment says.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Tests are spread over so many processes, more than there are processors: they wait for other processes, for disks and
+# Tests are spread over so many processes, three for each of two processors: they wait for other processes, for disks and
 # for time-outs for half of their time. They keep their files in SCRATCH.
-WORKERS ?= 4
+WORKERS ?= 6
 SCRATCH ?= $(shell tests/scratch)
 PYTEST = TMPDIR=$(SCRATCH) $(BIN)/pytest --dist loadgroup
 
