@@ -4,9 +4,9 @@
     python -m tests.soak --stack DIRECTORY --seconds 3600 --seed 7     an hour, with other faults
     python -m tests.soak --stack DIRECTORY --rate 40 --followers 250   more actions, each for fewer feeds
 
-It makes a home of its own on a local stack, with three brokers, runs two processes of most stages and a web server, and
-has clients save and delete pins, follow, unfollow and read. Each round draws from the seed what is killed or suspended,
-for how long: a server, some of the processes, or both. Take a stack of its own.
+It makes a home of its own on a local stack, with three brokers behind TLS, runs two processes of most stages and a web
+server, and has clients save and delete pins, follow, unfollow and read. Each round draws from the seed what is killed
+or suspended, for how long: a server, some of the processes, or both. Take a stack of its own.
 
 When the load has ended, everything must land. Status 1: something that was acknowledged is not stored, a feed is not
 what the follow store says, there are dead letters, a process ended by itself, an action was refused, or a page had no
@@ -32,8 +32,8 @@ from tests.soak.clients import FIRST_OWNER, Load, Seen
 from tests.soak.processes import Site
 from tests.soak.rounds import Fault, rounds
 from tests.soak.servers import Servers
-from tests.stack import homes
-from tests.stack.own_brokers import own_brokers
+from tests.stack import certificates, homes
+from tests.stack.own_brokers import PASSWORD, USER, Brokers, own_brokers
 from tests.stack.own_home import own_home
 from workers.following.ports import Ports
 
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str]) -> int:
     stack = Stack(options.stack, lambda _: None)
     with (
         tempfile.TemporaryDirectory(prefix="feedstore-soak-") as directory,
-        own_brokers(Path(directory) / "brokers") as brokers,
-        own_home(stack, Path(directory) / "home", brokers.servers) as cli,
+        own_brokers(Path(directory) / "brokers", certificates=_certificates(Path(directory))) as brokers,
+        own_home(stack, Path(directory) / "home", _url(Path(directory), brokers)) as cli,
         cli.ports() as ports,
     ):
         homes.replay(cli, _follows(options.owners, options.followers))
@@ -75,6 +75,20 @@ def main(arguments: Sequence[str]) -> int:
         print(f"WRONG: {line}", flush=True)
     print(f"{len(wrong):,} faults" if wrong else "all is as it must be", flush=True)
     return int(bool(wrong))
+
+
+def _certificates(directory: Path) -> Path:
+    folder = directory / "tls"
+    folder.mkdir()
+    certificates.write(folder)
+    (folder / "password").write_text(PASSWORD)
+    return folder
+
+
+def _url(directory: Path, brokers: Brokers) -> str:
+    """As in production: with TLS, a user and a password."""
+    files = f"ca={directory}/tls/ca.pem&password_file={directory}/tls/password"
+    return f"kafka://{brokers.at('SASL_SSL')}?security=SASL_SSL&mechanism=SCRAM-SHA-512&user={USER}&{files}&"
 
 
 def _follows(owners: int, followers: int) -> list[bytes]:

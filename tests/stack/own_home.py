@@ -25,19 +25,21 @@ from workers.queue.kafka.queue import connect
 def own_home(stack: Stack, directory: Path, brokers: str = "") -> Iterator[Cli]:
     """`feedctl --home DIRECTORY init --stack local`, with every name its own; all of it goes at the end.
 
-    brokers: HOST:PORT of several, in place of the stack's; its topics have three copies then.
+    brokers: the url of several, in place of the stack's, up to where its next parameter begins; the topics have three
+    copies then.
     """
     needed = [name for name in NAMES if not brokers or name != kafka.NAME]
     stack.up(*needed)
     name = uuid.uuid4().hex[:12]
     made = stacks.replacements
-    queue = {'url = "embedded:data/queue.db"': f'url = "kafka://{brokers}"\nreplication = 3'} if brokers else {}
+    queue = {'url = "embedded:data/queue.db"': f'url = "{brokers}"\nreplication = 3'} if brokers else {}
+    asked = "" if brokers else "?"
 
     def own(kind: stacks.Kind, stack_home: Path | None) -> dict[str, str]:
         return {
             there: instead.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
             .replace("/follows_", f"/follows_test_{name}_")
-            .replace('"\nreplication', f'?prefix=test-{name}."\nreplication')
+            .replace('"\nreplication', f'{asked}prefix=test-{name}."\nreplication')
             for there, instead in (made(kind, stack_home) | queue).items()
         }
 

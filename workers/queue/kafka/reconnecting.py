@@ -89,7 +89,10 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
     async def _connect(self, node: Any, conn: Any, **options: Any) -> None:
         await super()._connect(node, conn, **options)
         if conn.close_future.failed() and len(self._failures) < TOLD:
-            self._failures[f"{node.host}:{node.port}: {conn.close_future.exception}"] = None
+            why = str(conn.close_future.exception)
+            if why.endswith("socket disconnected") and self.config["security_protocol"] != "PLAINTEXT":
+                why += ", as if the broker refused the password or the certificate"  # if it said so, that was not read
+            self._failures[f"{node.host}:{node.port}: {why}"] = None
 
     def get_connection(self, node_id: object, timeout_ms: float | None = None, **options: Any) -> Any:
         """A client that looks for its first broker gives all of its time to one of those that it was given, by chance
