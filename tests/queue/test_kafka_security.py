@@ -12,7 +12,7 @@ from queue_benches import after
 from tests.stack import certificates
 from tests.stack.own_brokers import PASSWORD, USER, Brokers, Listener, own_brokers
 from workers.following.topics import DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaDeadLetters, KafkaQueue, parse, topics
+from workers.queue.kafka import KafkaDeadLetters, KafkaQueue, parse, queue, topics
 from workers.queue.kafka.address import PASSWORD as VARIABLE
 from workers.queue.port import QueueUnavailableError
 
@@ -86,8 +86,15 @@ def test_a_queue_works_with(listener: Listener, options: str, broker: Brokers, f
     ],
 )
 def test_a_broker_that_refuses_says_why(
-    listener: Listener, options: str, password: str, why: str, broker: Brokers, folder: Path
+    listener: Listener,
+    options: str,
+    password: str,
+    why: str,
+    broker: Brokers,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(queue, "REQUEST_MS", 4_000)
     address = parse(url(broker, listener, options), folder, {VARIABLE: password})
     with pytest.raises(QueueUnavailableError, match=why) as refused:
         KafkaQueue.open(address, TOPICS)
