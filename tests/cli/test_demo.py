@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from pathlib import Path
@@ -12,7 +13,8 @@ from click.testing import CliRunner
 
 from tests.cli.command import FEEDCTL, Cli, eventually
 from workers.app import replay
-from workers.cli import main
+from workers.cli import demo, main
+from workers.cli.session import TryLaterError
 from workers.following import synthetic_actions
 from workers.following.synthetic_actions import Shape
 from workers.following.verify import Finding, Seen, Verifier
@@ -62,6 +64,18 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
 
     assert (process.returncode, stderr.splitlines()[-1]) == (3, b"Error: stopped by SIGTERM")
     assert not list(tmp_path.glob("feed-demo-*"))
+
+
+def test_a_demo_that_is_stopped_inside_of_an_import_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def importing(*_: object) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except TryLaterError:
+            raise KeyError("what the import had noted") from None
+
+    monkeypatch.setattr(demo, "run", importing)
+    result = CliRunner().invoke(main, ["demo"])
+    assert (result.exit_code, result.stderr.splitlines()[-1]) == (3, "Error: stopped by SIGTERM")
 
 
 def test_boards_of_one_pin_are_not_arranged(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -73,18 +73,34 @@ def demo(session: Session, file: Path | None, users: int, count: int, seed: int,
             _serve(shown)
         return
     directory = Path(tempfile.mkdtemp(prefix="feed-demo-"))
-    before = signal.signal(signal.SIGTERM, _end)  # by default no directory would be removed
+    with _ended_by_sigterm():
+        try:
+            shown = run(directory / "home", file, synthetic_actions.Shape(users, count, seed))
+            if serve:
+                _serve(shown)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Lets SIGTERM end the block with TryLaterError; by default no `finally` of it would run."""
+    stopped: list[TryLaterError] = []
+
+    def end(number: int, _: FrameType | None) -> None:
+        stopped.append(TryLaterError(f"stopped by {signal.Signals(number).name}"))
+        raise stopped[-1]
+
+    before = signal.signal(signal.SIGTERM, end)
     try:
-        shown = run(directory / "home", file, synthetic_actions.Shape(users, count, seed))
-        if serve:
-            _serve(shown)
+        yield
+    except Exception as error:
+        if not stopped or error is stopped[-1]:
+            raise
+        # The signal came inside of what cannot be interrupted, as an import, which then failed in another way.
+        raise stopped[-1] from error
     finally:
         signal.signal(signal.SIGTERM, before)
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    raise TryLaterError(f"stopped by {signal.Signals(number).name}")
 
 
 class Shown(NamedTuple):
