@@ -254,7 +254,9 @@ def _kafka(_: str) -> list[SupervisedProcess]:
 
     def format_once() -> None:
         if not (DATA / "kafka" / "meta.properties").exists():
-            argv = _java(conf, path, heap_mib=192, flags=_STARTS_FAST, main=kafka.format_words(properties))
+            argv = _java(
+                conf, path, heap_mib=192, flags=_STARTS_FAST, main=kafka.format_words(properties, kafka.new_cluster())
+            )
             run(*argv, failed="the broker's directory could not be formatted", timeout_s=_PREPARE_S)
 
     flags = (_watched(conf, names.KAFKA_METRICS_PORT), *_STARTS_FAST)

@@ -48,7 +48,7 @@ def server(home: Home, ports: Mapping[str, int]) -> Server:
         jars.ensure(jars.AGENT, say)
         if not (data / "meta.properties").exists():
             say(f"{NAME}: formatting its data directory")
-            tool = java_command(*format_words(path))
+            tool = java_command(*format_words(path, new_cluster()))
             # The mark belongs to the server: a second command would find this one and take it for the broker.
             argv = [argument for argument in tool.argv if argument != tool.mark]
             run(*argv, failed=f"{NAME}: its data directory could not be formatted", timeout_s=_FORMAT_S)
@@ -63,9 +63,16 @@ def server(home: Home, ports: Mapping[str, int]) -> Server:
     return Server(NAME, ports, java.mark(home, NAME), prepare, command, check, patience_s=30.0)
 
 
-def format_words(properties_path: str) -> tuple[str, ...]:
-    """The class that formats the data directory of a new broker, which a configuration names, and its arguments."""
-    cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+def new_cluster() -> str:
+    """An id for a new cluster, as Kafka writes them."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def format_words(properties_path: str, cluster: str) -> tuple[str, ...]:
+    """The class that formats the data directory of a new broker, which a configuration names, and its arguments.
+
+    cluster: the id of the cluster that the broker belongs to.
+    """
     # One word with its option: one identifier in 64 begins with a hyphen, and would be taken for another option.
     return (
         "kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", properties_path,
@@ -76,13 +83,12 @@ def format_words(properties_path: str) -> tuple[str, ...]:
 def properties(own: Mapping[str, str]) -> str:
     """The configuration of a broker that is alone and its own controller, the first of its quorum.
 
-    own: where it listens, and where its data is.
+    own: where it listens, where its data is, and whatever is otherwise for this broker.
     """
     values = {
         "process.roles": "broker,controller",
         "node.id": "1",
         "controller.listener.names": "CONTROLLER",
-        **own,
         "auto.create.topics.enable": "false",
         # One broker: every inner topic has one replica.
         "offsets.topic.replication.factor": "1",
@@ -106,5 +112,6 @@ def properties(own: Mapping[str, str]) -> str:
         "num.network.threads": "2",
         "num.io.threads": "4",
         "background.threads": "4",
+        **own,
     }
     return "".join(f"{key}={value}\n" for key, value in values.items())

@@ -392,17 +392,22 @@ def test_the_state_of_clusters_and_queue_stands_there(sight: Sight) -> None:
     sight.says("letters-brief", "none")
 
 
-def test_a_cluster_of_which_nothing_was_heard_is_not_said_to_be_healthy(sight: Sight) -> None:
-    script = """
+def with_status(change: str) -> str:
+    """A script after which the page gets another status of the server. change: a statement that changes `status`."""
+    return f"""
         const real = window.fetch;
-        window.fetch = async (url, ...rest) => {
+        window.fetch = async (url, ...rest) => {{
           const response = await real(url, ...rest);
           if (!String(url).endsWith("/v1/status")) return response;
           const status = await response.json();
-          status.clusters[1].behind_ms = null;
+          {change}
           return new Response(JSON.stringify(status));
-        };
+        }};
     """
+
+
+def test_a_cluster_of_which_nothing_was_heard_is_not_said_to_be_healthy(sight: Sight) -> None:
+    script = with_status("status.clusters[1].behind_ms = null;")
     sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
     sight.open()
     sight.says("clusters", "not known")
@@ -440,17 +445,7 @@ def test_p95_has_a_column_once_the_reads_of_a_cluster_are_timed(sight: Sight) ->
     sight.open()
     sight.says("clusters", "closed")
     assert heads() == ["cluster", "breaker", "behind"], "reads of clusters in files are not timed"
-    script = """
-        const real = window.fetch;
-        window.fetch = async (url, ...rest) => {
-          const response = await real(url, ...rest);
-          if (!String(url).endsWith("/v1/status")) return response;
-          const status = await response.json();
-          status.clusters[0].p95_ms = 12;
-          return new Response(JSON.stringify(status));
-        };
-    """
-    sight.driver.execute_script(script)
+    sight.driver.execute_script(with_status("status.clusters[0].p95_ms = 12;"))
     sight.says("clusters", "12 ms", "too few reads so far")
     assert heads() == ["cluster", "breaker", "behind", "p95"]
 

@@ -119,7 +119,7 @@ def broker(stack: Stack, name: str) -> Iterator[Running]:
         return java.command(home, name, jars=[jars.folder("kafka")], heap_mib=384, flags=flags, main=main)
 
     cluster = _properties(home.data(kafka.NAME) / "meta.properties")["cluster.id"]
-    formats = started("kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "--config", str(file))
+    formats = started(*kafka.format_words(str(file), cluster))
     subprocess.run(formats.argv, check=True, capture_output=True, timeout=_READY_S)
     agent = java.watched(jars.folder(jars.AGENT), conf, f"{LOOPBACK}:{metrics}")
     with _running(home, name, started("kafka.Kafka", str(file), flags=(agent,))) as process:

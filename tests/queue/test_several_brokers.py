@@ -14,6 +14,7 @@ import pytest
 from kafka_bench import wait_until
 from queue_benches import after
 
+from tests import threads
 from tests.stack import homes
 from tests.stack.own_brokers import Brokers, own_brokers
 from workers.following.topics import DELIVERIES, TOPICS
@@ -85,19 +86,13 @@ class Load:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        threads = [
+        working = [
             threading.Thread(target=self._noting, args=(work, name))
             for work in (self._publish, self._consume)
             for name in self._names
         ]
-        for thread in threads:
-            thread.start()
-        try:
+        with threads.running(working, self._ended):
             yield
-        finally:
-            self._ended.set()
-            for thread in threads:
-                thread.join()
 
     def passes(self) -> None:
         """Returns when both publishers have published what they began from now on, and all of it is read."""

@@ -88,7 +88,7 @@ def _certificates(directory: Path) -> Path:
 def _url(directory: Path, brokers: Brokers) -> str:
     """As in production: with TLS, a user and a password."""
     files = f"ca={directory}/tls/ca.pem&password_file={directory}/tls/password"
-    return f"kafka://{brokers.at('SASL_SSL')}?security=SASL_SSL&mechanism=SCRAM-SHA-512&user={USER}&{files}&"
+    return f"kafka://{brokers.at('SASL_SSL')}?security=SASL_SSL&mechanism=SCRAM-SHA-512&user={USER}&{files}"
 
 
 def _follows(owners: int, followers: int) -> list[bytes]:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
+from tests import threads
+
 _TIMEOUT_S: Final = 15.0
 _AGAIN_S: Final = 0.25
 _ANSWERED_S: Final = 300.0
@@ -86,18 +88,12 @@ class Load:
     @contextmanager
     def running(self, seed: int) -> Iterator[None]:
         """Loads until the end of the block. An action that has begun is acknowledged before that."""
-        threads = [threading.Thread(target=self._act, args=(Random(seed),))]
-        threads += [
+        working = [threading.Thread(target=self._act, args=(Random(seed),))]
+        working += [
             threading.Thread(target=self._read, args=(Random(f"{seed} {number}"),)) for number in range(_READERS)
         ]
-        for thread in threads:
-            thread.start()
-        try:
+        with threads.running(working, self._ended):
             yield
-        finally:
-            self._ended.set()
-            for thread in threads:
-                thread.join()
 
     def _act(self, rng: Random) -> None:
         client = Client(self.address)

@@ -119,11 +119,10 @@ class Brokers:
         if (data / "meta.properties").exists():
             return
         write_conf(conf, java.LOG_CONF, java.log_conf())
-        text = kafka.properties(self._of(number) | {"log.dirs": str(data)})
-        settings = dict(line.split("=", 1) for line in text.splitlines()) | self._copies() | {"node.id": str(number)}
-        write_conf(conf, "server.properties", "".join(f"{key}={value}\n" for key, value in settings.items()))
+        own = {"node.id": str(number), "log.dirs": str(data), **self._of(number), **self._copies()}
+        write_conf(conf, "server.properties", kafka.properties(own))
         users = [f"{mechanism}=[name={USER},password={PASSWORD}]" for mechanism in _MECHANISMS[1:]]
-        words = ("kafka.tools.StorageTool", "format", f"--cluster-id={_CLUSTER_ID}", "--config", self._file(number))
+        words = kafka.format_words(self._file(number), _CLUSTER_ID)
         adds = [word for user in users for word in ("--add-scram", user)]
         run(*self._command(number, *words, *adds).argv, failed=f"no data of broker {number}", timeout_s=_READY_S)
 

@@ -25,21 +25,20 @@ from workers.queue.kafka.queue import connect
 def own_home(stack: Stack, directory: Path, brokers: str = "") -> Iterator[Cli]:
     """`feedctl --home DIRECTORY init --stack local`, with every name its own; all of it goes at the end.
 
-    brokers: the url of several, in place of the stack's, up to where its next parameter begins; the topics have three
-    copies then.
+    brokers: the url of several, with parameters, in place of the stack's; the topics have three copies then.
     """
     needed = [name for name in NAMES if not brokers or name != kafka.NAME]
     stack.up(*needed)
     name = uuid.uuid4().hex[:12]
     made = stacks.replacements
     queue = {'url = "embedded:data/queue.db"': f'url = "{brokers}"\nreplication = 3'} if brokers else {}
-    asked = "" if brokers else "?"
+    separator = "&" if brokers else "?"
 
     def own(kind: stacks.Kind, stack_home: Path | None) -> dict[str, str]:
         return {
             there: instead.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
             .replace("/follows_", f"/follows_test_{name}_")
-            .replace('"\nreplication', f'{asked}prefix=test-{name}."\nreplication')
+            .replace('"\nreplication', f'{separator}prefix=test-{name}."\nreplication')
             for there, instead in (made(kind, stack_home) | queue).items()
         }
 

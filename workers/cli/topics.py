@@ -39,12 +39,7 @@ def topics_apply(session: Session) -> None:
     address, definitions = _of(session)
     from workers.queue.kafka import topics as of_kafka  # noqa: PLC0415 - its library is an extra
 
-    before = of_kafka.differences(address, definitions)
-    left = of_kafka.apply(address, definitions)
-    for each in before:
-        if each.fixable:
-            note(f"corrected this difference: {each}")
-    _refuse(left)
+    _refuse(of_kafka.apply(address, definitions, lambda each: note(f"corrected this difference: {each}")))
 
 
 @topics.command("check")

@@ -70,13 +70,14 @@ def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bo
     """
     applied = progress.applied()
     for topic, group in cluster_groups(cluster):
-        ends, earliest, positions = queue.ends(topic), queue.earliest(topic), queue.positions(topic, group)
-        for (number, partition), offset in applied.items():
-            if number != NUMBERS[topic]:
-                continue
-            begins_again = partition not in positions and earliest.get(partition, 0) < offset
-            if begins_again or offset > ends.get(partition, 0):
-                return True
+        noted = {partition: offset for (number, partition), offset in applied.items() if number == NUMBERS[topic]}
+        ends = queue.ends(topic)
+        if any(offset > ends.get(partition, 0) for partition, offset in noted.items()):
+            return True
+        unread = noted.keys() - queue.positions(topic, group).keys()
+        earliest = queue.earliest(topic) if unread else {}
+        if any(earliest.get(partition, 0) < noted[partition] for partition in unread):
+            return True
     return False
 
 

@@ -75,20 +75,18 @@ class Gateways(Generic[C]):
         """
         began = self._clock()
         deadline = min(began + within_ms / 1_000, math.inf if deadline_s is None else deadline_s)
-        tried: list[Address] = []
-        failures: list[str] = []
-        while len(tried) < self._pool.gateways:
+        failures: dict[Address, str] = {}
+        while len(failures) < self._pool.gateways:
             now = self._clock()
             if now >= deadline:
                 given_ms = round(1_000 * (deadline - began))
-                failures.append(f"no answer in {given_ms} ms" if given_ms > 0 else "not asked: its time was over")
-                break
-            share = now + (deadline - now) / (self._pool.gateways - len(tried))
+                late = f"no answer in {given_ms} ms" if given_ms > 0 else "not asked: its time was over"
+                raise UnavailableError("; ".join([*failures.values(), late]))
+            share = now + (deadline - now) / (self._pool.gateways - len(failures))
             try:
-                lease = self._pool.take(share, tried)
+                lease = self._pool.take(share, failures)
             except GatewayError as error:
-                tried.append(error.address)
-                failures.append(str(error))
+                failures[error.address] = str(error)
                 continue
             try:
                 lease.connection.set_deadline(share)
@@ -96,34 +94,32 @@ class Gateways(Generic[C]):
             except Exception as error:
                 judged = self._translate(error)
                 if isinstance(judged, AnsweredError):
-                    tried.append(lease.address)
-                    failures.append(f"{lease.address}: {judged}")
-                    if self._pool.give_back(lease, is_error=True) and len(tried) < self._pool.gateways:
+                    failures[lease.address] = f"{lease.address}: {judged}"
+                    if self._pool.give_back(lease, is_error=True) and len(failures) < self._pool.gateways:
                         continue
-                    raise _kind(judged, may_refuse=may_refuse)("; ".join(failures)) from error
-                self._broken(lease, judged, tried, failures)
+                    raise _kind(judged, may_refuse=may_refuse)("; ".join(failures.values())) from error
+                self._broken(lease, judged, failures)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
                 raise
             else:
                 self._pool.give_back(lease)
                 if failures:  # the caller does not hear of them
-                    self._log.warning("hbase.gateway_failed", error="; ".join(failures))
+                    self._log.warning("hbase.gateway_failed", error="; ".join(failures.values()))
                 return answer
-        raise UnavailableError("; ".join(failures))
+        raise UnavailableError("; ".join(failures.values()))
 
     def close(self) -> None:
         self._pool.close()
 
-    def _broken(self, lease: Lease[C], error: Exception, tried: list[Address], failures: list[str]) -> None:
+    def _broken(self, lease: Lease[C], error: Exception, failures: dict[Address, str]) -> None:
         """Discards the connection of a call that broke off, and notes where not to try it again."""
         self._pool.discard(lease)
         if lease.is_reused and isinstance(error, ConnectionError):
             self._pool.forget(lease.address)  # the gateway was restarted: a new connection may do
             return
         self._pool.failed(lease.address)
-        tried.append(lease.address)
-        failures.append(f"{lease.address}: {str(error) or type(error).__name__}")
+        failures[lease.address] = f"{lease.address}: {str(error) or type(error).__name__}"
 
 
 _CLUSTER_AWAY: Final = re.compile(r"Zookeeper \w+ could not be completed in")

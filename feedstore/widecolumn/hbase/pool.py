@@ -4,7 +4,7 @@ that is known to be closed.
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
@@ -80,7 +80,7 @@ class Pool(Generic[C]):
     def gateways(self) -> int:
         return len(self._idle)
 
-    def take(self, deadline: float, tried: Sequence[Address] = ()) -> Lease[C]:
+    def take(self, deadline: float, tried: Collection[Address] = ()) -> Lease[C]:
         """A connection to a gateway that is not among `tried`.
 
         Raises:
@@ -167,7 +167,7 @@ class Pool(Generic[C]):
         if self._closed:
             raise UnavailableError("the cluster is closed")
 
-    def _next(self, tried: Sequence[Address]) -> Address:
+    def _next(self, tried: Collection[Address]) -> Address:
         now = self._clock()
         open_to = [address for address in self._turns if address not in tried] or [*self._turns]
         # `min` keeps the order of the turns among equals.

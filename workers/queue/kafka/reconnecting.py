@@ -95,8 +95,8 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             self._failures[f"{node.host}:{node.port}: {why}"] = None
 
     def get_connection(self, node_id: object, timeout_ms: float | None = None, **options: Any) -> Any:
-        """A client that looks for its first broker gives all of its time to one of those that it was given, by chance
-        to one that hangs (seen in 3.0.12). Here that has the time of any other connection.
+        """The library lets a new client wait for one broker, chosen by chance, as long as for all of them together
+        (seen in 3.0.12). Here a broker has the time of any other connection.
         """
         if timeout_ms is not None:
             timeout_ms = min(timeout_ms, self.socket_connection_setup_timeout_ms(node_id))
@@ -130,7 +130,7 @@ class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library
             await self._greeted(sock, timeout_at)
         except BaseException as error:
             sock.close()
-            if isinstance(error, ssl.SSLError | OSError | KafkaError):
+            if isinstance(error, OSError | KafkaError):
                 raise KafkaConnectionError(f"TLS: {error}") from error
             raise
         return transport

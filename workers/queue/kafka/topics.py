@@ -5,7 +5,7 @@ group has not read in time must still exist when its age is counted, so the topi
 `action_age`.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -129,7 +129,11 @@ def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
         raise UnsafeTopicsError(f"{'; '.join(map(str, unsafe))}; {mends}")
 
 
-def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDifference]:
+def apply(
+    address: KafkaAddress,
+    wanted: list[TopicDefinition],
+    on_corrected: Callable[[TopicDifference], None] = lambda _: None,
+) -> list[TopicDifference]:
     """Makes missing topics, adds partitions, changes settings; returns the differences that only an operator can mend.
 
     Raises QueueUnavailableError: later; some may have been done. Doing it again is fine.
@@ -138,10 +142,13 @@ def apply(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[TopicDif
         found = _topic_differences(admin, wanted)
         missing = {difference.topic for difference in found if difference.what == "missing"}
         for topic in wanted:
+            of_topic = [difference for difference in found if difference.topic == topic.name and difference.fixable]
             if topic.name in missing:
                 _create(admin, topic)
             else:
-                _change(admin, topic, [difference for difference in found if difference.topic == topic.name])
+                _change(admin, topic, of_topic)
+            for each in of_topic:
+                on_corrected(each)
     # Fixable ones are left out: a broker may hear of a change a moment later.
     return [each for each in differences(address, wanted) if not each.fixable]
 
@@ -163,7 +170,7 @@ def _create(admin: kafka.KafkaAdminClient, topic: TopicDefinition) -> None:
 
 
 def _change(admin: kafka.KafkaAdminClient, topic: TopicDefinition, found: list[TopicDifference]) -> None:
-    fixable = {difference.what for difference in found if difference.fixable}
+    fixable = {difference.what for difference in found}
     if "partitions" in fixable:
         admin.create_partitions({topic.name: topic.partitions})
     settings = {name: topic.config[name] for name in fixable if name in topic.config}
