@@ -229,8 +229,10 @@ class HomeClock:
         self._wall_ms = wall_ms
         self._clock = clock
         self._mutex = threading.Lock()
-        self._found = (float("-inf"), 0, 0)
-        """Of the last comparison: its monotonic and its wall time, and what is added to the wall clock since."""
+        self._found = (0.0, 0.0, 0, 0, 0)
+        """Of the last comparison: from when and until when it counts, by the monotonic and by the wall clock; and what
+        is added to the wall clock meanwhile.
+        """
         self._anchor: Anchor | None = None
         self._version: tuple[int, int] | None = None
         self._noted_up_ms: int | None = None
@@ -238,10 +240,11 @@ class HomeClock:
         """Why there was no anchor to go by at the last comparison; None if there was one, or there may be none yet."""
 
     def __call__(self) -> int:
-        looked_s, looked_ms, correction_ms = self._found
+        from_s, until_s, from_ms, until_ms, correction_ms = self._found
         wall_ms = self._wall_ms()
-        fresh = 0 <= self._clock() - looked_s < LOOK_EVERY_S and 0 <= wall_ms - looked_ms < 2_000 * LOOK_EVERY_S
-        return wall_ms + correction_ms if fresh else self._compared()
+        if from_s <= self._clock() < until_s and from_ms <= wall_ms < until_ms:
+            return wall_ms + correction_ms
+        return self._compared()
 
     def anchor(self) -> Anchor | None:
         """The home's anchor as it is now; None if no process has written one."""
@@ -291,7 +294,9 @@ class HomeClock:
                 self._note(moment, offset)
             elif self._noted_up_ms is not None:
                 self._withdraw()
-            self._found = (self._clock(), moment.wall_ms, correction_ms)
+            now_s, now_ms = self._clock(), moment.wall_ms
+            until_ms = now_ms + round(2_000 * LOOK_EVERY_S)
+            self._found = (now_s, now_s + LOOK_EVERY_S, now_ms, until_ms, correction_ms)
             return moment.wall_ms + correction_ms
 
     def _read(self) -> None:

@@ -1,6 +1,7 @@
 """Bodies, queries and answers of the following feed, as they travel."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Annotated
 
 import msgspec
@@ -215,15 +216,17 @@ class Letters(msgspec.Struct, frozen=True):
     after: int | None
 
 
-_ENTRY_LINE = b'{"pin":"%d","created_ms":%d}'
+@lru_cache(maxsize=MAX_PAGE + 1)
+def _lines_format(count: int) -> bytes:
+    """The format of an encoded list of `EntryLine`s."""
+    return b"[%b]" % b",".join([b'{"pin":"%d","created_ms":%d}'] * count)
 
 
 def entry_lines(columns: Sequence[bytes]) -> msgspec.Raw:
     """The encoded list of `EntryLine`s of a page's columns. This is the slowest part of a page in our own code, and
     making the lines before encoding them would take a third longer.
     """
-    lines = b",".join([_ENTRY_LINE] * len(columns)) % tuple(pins_and_times(columns))
-    return msgspec.Raw(b"[%b]" % lines)
+    return msgspec.Raw(_lines_format(len(columns)) % tuple(pins_and_times(columns)))
 
 
 def pin_lines(pins: list[Pin]) -> list[EntryLine]:

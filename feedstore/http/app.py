@@ -128,7 +128,7 @@ class App:
         self._draining = False
         self._ready = _Ready(lambda: _run(self._runners.pages, served.ready, self._deadline_s()), clock)
         self._places = tuple(self._all_places())
-        self._ids = (f"{number:06x}" for number in itertools.count())
+        self._numbers = itertools.count()
         self._id_prefix = secrets.token_hex(6)
 
     def drain(self) -> None:
@@ -145,7 +145,7 @@ class App:
     def request_id(self, headers: Mapping[bytes, bytes]) -> str:
         """The id of a request: the one that its client gave, if that is short and plain; else a new one."""
         given = headers.get(b"x-request-id")
-        return (given and incoming.request_id(given)) or self._id_prefix + next(self._ids)
+        return (given and incoming.request_id(given)) or f"{self._id_prefix}{next(self._numbers):06x}"
 
     def close(self) -> None:
         self._served.close()

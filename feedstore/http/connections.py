@@ -259,6 +259,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._owes = True
+        self._offers = False
         self._hosts = 0
         self._codings: list[bytes] = []
 
@@ -270,6 +271,8 @@ class Connection(HttpToolsProtocol):
             self._hosts += 1
         elif name == b"transfer-encoding":
             self._codings.append(value.strip().lower())
+        elif name == b"upgrade":
+            self._offers = True
         elif name == b"expect":
             self.expect_100_continue = value.lower() == b"100-continue"
         self.headers.append((name, value))
@@ -277,7 +280,8 @@ class Connection(HttpToolsProtocol):
             raise _too_large(f"a request has at most {HEADERS_MAX} headers")
 
     def on_headers_complete(self) -> None:
-        self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._offers:
+            self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._offers:
             return
         if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):

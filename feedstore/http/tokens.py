@@ -168,7 +168,7 @@ class Loopback:
             raise ProblemError(problems.MISDIRECTED, "without tokens, the Host must be the loopback of this machine")
         # A client with a token would believe that the token admits it, so it is refused. A proxy's Basic header is
         # ignored.
-        if _kind(authorization) == b"bearer":
+        if authorization is not None and _kind(authorization) == b"bearer":
             raise _unauthenticated("this server was started without a tokens file, so it knows no token: send none")
         return self._SCOPES
 
