@@ -5,10 +5,12 @@
 
 Each version is a checkout with its own .venv, and serves a home of its own with the same feeds. One and the same
 version differs from server to server by more than most changes do, by where the kernel puts it and its memory. So every
-sample is a server of its own, with no other next to it, and the middle of many is compared.
+sample is a server of its own, with no other next to it, and the middle of many is compared. Pages that are asked for
+inside of a server's process, without a network, differ less: `bench/http_in_process.py`.
 """
 
 import argparse
+import re
 import statistics
 import subprocess
 import tempfile
@@ -16,9 +18,11 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from bench import http_in_process
+from bench.children import ChildError
 from bench.deliveries import CAP
 from bench.feeds import made_feeds
-from bench.measurements.http import CONNECTIONS, LIMIT, load, serving
+from bench.measurements.http import CONNECTIONS, LIMIT, LOAD_S, load, serving
 from bench.results import interleaved, ratios
 
 FEEDS: Final = 200
@@ -42,7 +46,24 @@ def sample(version: Path, home: Path, paths: list[str], count: int) -> dict[str,
     log.unlink(missing_ok=True)  # the address is read from it
     with serving(["env", "-C", str(version), f"PYTHONPATH={version}", *feedctl], log) as server:
         load(server, CONNECTIONS, WARM, paths)
-        return load(server, CONNECTIONS, count, paths)
+        taken = load(server, CONNECTIONS, count, paths)
+    return {**taken, "in_process_us": in_process_us(version, home, paths, count)}
+
+
+def in_process_us(version: Path, home: Path, paths: list[str], count: int) -> float:
+    """What a page takes in the thread of a new server, without a network."""
+    python = [str(version / ".venv" / "bin" / "python"), "-P", http_in_process.__file__]
+    done = subprocess.run(
+        ["env", "-C", str(version), f"PYTHONPATH={version}", *python, str(home), str(count)],
+        input="\n".join(paths),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LOAD_S,
+    )
+    if not (said := re.search(r"^us (\S+)$", done.stdout, re.MULTILINE)):
+        raise ChildError(f"{version}: no page in its process: {done.stderr[-2_000:]}")
+    return float(said[1])
 
 
 def filled(version: Path, home: Path) -> Path:
@@ -73,7 +94,11 @@ def main() -> None:
         homes = {name: filled(version, Path(folder) / name) for name, version in versions.items()}
         sides = {name: partial(sample, versions[name], homes[name], paths, chosen.count) for name in versions}
         taken = interleaved(sides, chosen.servers)
-    for field, unit in (("server_us", "us of a processor a page"), ("rate", "pages a second")):
+    for field, unit in (
+        ("server_us", "us of a processor a page"),
+        ("in_process_us", "us of its thread a page, without a network"),
+        ("rate", "pages a second"),
+    ):
         of = {name: [each[field] for each in some] for name, some in taken.items()}
         for name, values in of.items():
             spread = f"{min(values):,.0f} .. {max(values):,.0f}"
