@@ -400,6 +400,29 @@ def test_connections_that_were_idle_for_long_are_not_used_again(open_one: Opener
     assert pool._idle
 
 
+def test_a_connection_is_not_used_for_ever(open_one: Opener):
+    """Its server may be a replica by now, which only a new connection notices."""
+    store = open_one()
+    pool = shard_of(store)._pool
+    store.now()
+    (old,) = pool._idle
+    old.opened_s -= 61
+    store.now()
+    assert not old.open
+    assert pool._idle
+
+
+def test_the_connection_of_a_relay_is_kept(open_one: Opener):
+    """The shard would be given up with it."""
+    store, other = open_one(), open_one()
+    assert store.may_relay(0)
+    (claim,) = shard_of(store)._claims._idle
+    claim.opened_s -= 61
+    assert store.may_relay(0)
+    assert claim.open
+    assert not other.may_relay(0)
+
+
 def test_a_pool_has_a_limit(open_one: Opener):
     store = open_one(PoolBounds(connections=1, transaction_s=0.05))
     with (

@@ -270,7 +270,7 @@ class Database:
         return [Reply([], 0, 0) for _ in statements]
 
     open = in_transaction = reused = False
-    idle_since_s = 0.0
+    opened_s = idle_since_s = 0.0
 
     def close(self) -> None: ...
 

@@ -7,6 +7,7 @@
 A shard is chosen by a hash of an id: the number and the order of a store's databases never change. It needs PyMySQL.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -102,7 +103,8 @@ def _pools(where: MySQLServer, number: int, count: int, bounds: PoolBounds) -> t
         tls = where.tls_context()
     except OSError as error:
         raise FollowStoreUnavailableError(f"{where}: {error}") from error
-    claim = replace(bounds, connections=1, transaction_s=bounds.claim_s)
+    # The claim ends with its connection.
+    claim = replace(bounds, connections=1, transaction_s=bounds.claim_s, life_s=math.inf)
     all_calls, claims = (
         MySQLPool(where, each, tls, partial(check, server=where, shard=number, shards=count))
         for each in (bounds, claim)

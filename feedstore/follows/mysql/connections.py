@@ -31,6 +31,8 @@ class PoolBounds:
     lock_wait_s: how long one statement waits for a lock, at least 1; a transaction waits again until `transaction_s`.
     reply_s: how long the server may take for a round trip.
     connections: how many one shard has at most.
+    life_s: how long a connection is used. Then a new one is opened, which notices that the server is a replica now, or
+        that its name belongs to another one.
     claim_s: how long a process that says nothing keeps a shard that it relays.
     """
 
@@ -39,6 +41,7 @@ class PoolBounds:
     transaction_s: float = 10.0
     lock_wait_s: int = 1
     connections: int = 32
+    life_s: float = 60.0
     claim_s: float = 30.0
 
 
@@ -108,6 +111,7 @@ class MySQLConnection:
 
     def __init__(self, server: MySQLServer, bounds: PoolBounds, tls: ssl.SSLContext | None) -> None:
         self.reused = False
+        self.opened_s = time.monotonic()
         self.idle_since_s = 0.0
         self._raw = _connected(
             host=server.host,
@@ -258,14 +262,15 @@ class MySQLPool:
     def _take(self) -> MySQLConnection:
         if self._closed:
             raise self.unavailable("the store was closed")
+        now_s = time.monotonic()
         # The server closes what is idle for as long as a transaction may last.
-        oldest_s = time.monotonic() - self._bounds.transaction_s / 2
+        idle_s = self._bounds.transaction_s / 2
         while self._idle:
             try:
                 connection = self._idle.pop()
             except IndexError:
                 break
-            if connection.idle_since_s > oldest_s:
+            if now_s - connection.idle_since_s < idle_s and now_s - connection.opened_s < self._bounds.life_s:
                 connection.reused = True
                 return connection
             connection.close()
