@@ -3,6 +3,7 @@
 import json
 import socket
 import ssl
+import struct
 import sys
 import threading
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pymysql
 import pytest
+from pymysql.constants import CLIENT
 
 from feedstore.app import wiring
 from feedstore.app.config import DEFAULT, FILE_NAME, Config, load
@@ -197,6 +199,38 @@ def test_a_server_whose_greeting_is_cut_off_is_away(greeting: bytes):
             MySQLConnection(where, PoolBounds(), None)
         thread.join()
     assert connections.meaning(caught.value) == "lost"
+
+
+def test_a_password_that_needs_a_missing_library_says_what_to_do(monkeypatch: pytest.MonkeyPatch):
+    """As MySQL 8 asks for it without TLS: RSA, by its default for new accounts."""
+    monkeypatch.setattr(pymysql._auth, "_have_cryptography", False)
+    capabilities = CLIENT.PROTOCOL_41 | CLIENT.SECURE_CONNECTION | CLIENT.PLUGIN_AUTH | CLIENT.CONNECT_WITH_DB
+    greeting = (
+        b"\x0a8.0.36\0\x01\0\0\0saltsalt\0"
+        + struct.pack("<HBHHB", capabilities & 0xFFFF, 45, 2, capabilities >> 16, 21)
+        + bytes(10)
+        + b"saltsaltsalt\0caching_sha2_password\0"
+    )
+    answers = [b"\x01\x04", b"\x01a public key"]
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet() -> None:
+            accepted, _ = server.accept()
+            with accepted, accepted.makefile("rwb") as stream:
+                stream.write(len(greeting).to_bytes(3, "little") + b"\0" + greeting)
+                for answer in answers:
+                    stream.flush()
+                    head = stream.read(4)
+                    stream.read(int.from_bytes(head[:3], "little"))
+                    stream.write(len(answer).to_bytes(3, "little") + bytes([head[3] + 1]) + answer)
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        where = parse(f"mysql://feed@127.0.0.1:{server.getsockname()[1]}/follows", FEED_MYSQL_PASSWORD="s3cret")
+        with pytest.raises(FollowStoreUnavailableError, match=r"cryptography.*: use TLS.*pip install 'PyMySQL\[rsa\]'"):
+            mysql.open_store([where])
+        thread.join()
 
 
 class RefusedError(Exception):

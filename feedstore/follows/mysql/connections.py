@@ -292,11 +292,14 @@ class MySQLPool:
 
 
 def _connected(**given: Any) -> "pymysql.Connection[Any]":
-    """As `pymysql.connect`, which reads behind the end of a greeting that was cut off."""
+    """As `pymysql.connect`, with an error of MySQL in place of Python's own."""
     try:
         return pymysql.connect(**given)
     except (IndexError, struct.error) as error:
         raise pymysql.OperationalError(2013, "the server did not greet as one of MySQL does") from error
+    except RuntimeError as error:
+        # MySQL 8 encrypts passwords itself if TLS does not.
+        raise pymysql.OperationalError(2061, f"{error}: use TLS, or pip install 'PyMySQL[rsa]'") from error
 
 
 def _described(error: BaseException | str) -> str:
