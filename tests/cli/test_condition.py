@@ -82,7 +82,8 @@ def test_of_a_healthy_home_there_is_nothing_to_know():
             "the disk of cluster a, cluster b, the follow store is full: actions are refused until there is room",
         ),
         ({"disks": (Disk("cluster b", 0, 1 << 40),)}, "the disk of cluster b is full: nothing lands there until"),
-        ({"dead": 1}, "there are 1 dead letter"),
+        ({"dead": 1}, "there is 1 dead letter"),
+        ({"dead": 2}, "there are 2 dead letters"),
     ],
 )
 def test_each_thing_that_an_operator_must_know_has_a_sentence(changes: dict[str, Any], said: str | None):
@@ -230,8 +231,8 @@ def test_top_prints_once_and_ends_as_status_does(cli: Cli):
         from workers.following.topics import ACTIONS  # noqa: PLC0415
 
         ports.dead.bury(ACTIONS, "expander", "malformed", "x", 1, b"x")
-    assert "! there are 1 dead letter" in cli("top", "--once", "--every", "10ms", code=1).stdout
-    assert cli.json("status", code=1)["problems"] == ["there are 1 dead letter"]
+    assert "! there is 1 dead letter" in cli("top", "--once", "--every", "10ms", code=1).stdout
+    assert cli.json("status", code=1)["problems"] == ["there is 1 dead letter"]
     assert "expected a duration" in cli("top", "--every", "often", code=2).stderr
 
 

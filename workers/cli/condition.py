@@ -269,7 +269,7 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
         *_parked(condition),
         *clocks_off(condition.own_off_ms, condition.off, condition.clocks),
         *_full(condition),
-        *([f"there are {plural(condition.dead, 'dead letter')}"] if condition.dead else []),
+        *([f"there {'is' if condition.dead == 1 else 'are'} {plural(condition.dead, 'dead letter')}"] if condition.dead else []),
     ]
 
 
