@@ -269,8 +269,14 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
         *_parked(condition),
         *clocks_off(condition.own_off_ms, condition.off, condition.clocks),
         *_full(condition),
-        *([f"there {'is' if condition.dead == 1 else 'are'} {plural(condition.dead, 'dead letter')}"] if condition.dead else []),
+        *_dead(condition),
     ]
+
+
+def _dead(condition: Condition) -> list[str]:
+    if not condition.dead:
+        return []
+    return [f"there {'is' if condition.dead == 1 else 'are'} {plural(condition.dead, 'dead letter')}"]
 
 
 def late(condition: Condition, most_ms: int | None) -> list[str]:
