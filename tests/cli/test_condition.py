@@ -83,6 +83,10 @@ def test_of_a_healthy_home_there_is_nothing_to_know():
         ),
         ({"disks": (Disk("cluster b", 0, 1 << 40),)}, "the disk of cluster b is full: nothing lands there until"),
         ({"dead": 1}, "there are 1 dead letter"),
+        (
+            {"unsafe": "feed.actions: retention.ms: expected 5, found 4 (unsafe); feedctl topics apply mends it"},
+            "acknowledged messages could be lost: feed.actions: retention.ms: expected 5, found 4 (unsafe); feedctl",
+        ),
     ],
 )
 def test_each_thing_that_an_operator_must_know_has_a_sentence(changes: dict[str, Any], said: str | None):
