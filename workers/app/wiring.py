@@ -416,7 +416,7 @@ def expander(ports: Ports, config: Config) -> Loop:
         turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
         slots=TaskSlots(ports.follows),
         due_ms=handler.due_ms,
-        lost="actions were lost before they were expanded: rebuild every cluster",
+        lost="actions were lost before they were expanded: feedctl reconcile, then rebuild every cluster",
     )
 
 
