@@ -1,6 +1,6 @@
 """How far a cluster is: its watermark, kept in the cluster itself in a table of its own (rule 10).
 
-Fourteen kinds of rows, named by their first byte:
+Fifteen kinds of rows, named by their first byte:
 - ticks: one cell for each partition of the topic that is written to the cluster. Its timestamp is the latest settled
   time that has come through it from every source: a partition of the topic that ticks start in. Earlier versions noted
   a cell for each pair of a partition and a source.
@@ -26,6 +26,8 @@ Fourteen kinds of rows, named by their first byte:
 - name: the name of the cluster.
 - applied: how far the messages of each partition of a topic are in this cluster, contiguously. A group may commit only
   what is noted here: a cluster that was put back from a copy then says that it is older than its group.
+- topics: the id of each topic that the messages came from. A topic that was removed and made again under its name has
+  another one.
 - covered: positions like those of `applied`, as they were when the witnesses got their number: a table whose witnesses
   have that number has everything before them.
 - times: the number of the rows of ticks, holds, bounds and `made` that are in use. If the clock of the follow store was
@@ -57,6 +59,7 @@ _TIMES = _ROW(b"e", 0)
 _NAME = _ROW(b"n", 0)
 _NAME_BYTES = 16
 _APPLIED = _ROW(b"a", 0)
+_TOPICS = _ROW(b"i", 0)
 _COVERED = _ROW(b"f", 0)
 _POSITION = struct.Struct(">QQ")
 _WITNESS = _ROW(b"c", 0)
@@ -467,6 +470,14 @@ class Progress:
         if witness is not None:
             notes.append(Put([(_WITNESS, witness)], [_POSITION.pack(0, 0)]))
         self._store.apply(notes)
+
+    def topics(self) -> set[tuple[int, bytes]]:
+        """The number and the id of each topic whose messages were applied, as far as ids are noted."""
+        return {(cell.timestamp, cell.column) for cell in self._store.cells(_TOPICS)}
+
+    def note_topics(self, ids: Mapping[int, bytes]) -> None:
+        """Notes the ids of topics, 16 bytes each, by their numbers. A topic keeps every id that was noted."""
+        self._store.apply([Put([(_TOPICS, number)], [topic_id]) for number, topic_id in ids.items()])
 
     def covered(self) -> dict[tuple[int, int], int]:
         """The offset for each (topic, partition) before which everything is in the tables too, if their witnesses have

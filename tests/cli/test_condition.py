@@ -84,6 +84,10 @@ def test_of_a_healthy_home_there_is_nothing_to_know():
         ({"disks": (Disk("cluster b", 0, 1 << 40),)}, "the disk of cluster b is full: nothing lands there until"),
         ({"dead": 1}, "there is 1 dead letter"),
         ({"dead": 2}, "there are 2 dead letters"),
+        (
+            {"unsafe": "feed.actions: retention.ms: expected 5, found 4 (unsafe); feedctl topics apply mends it"},
+            "acknowledged messages could be lost: feed.actions: retention.ms: expected 5, found 4 (unsafe); feedctl",
+        ),
     ],
 )
 def test_each_thing_that_an_operator_must_know_has_a_sentence(changes: dict[str, Any], said: str | None):

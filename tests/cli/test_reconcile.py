@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from feedstore.app import config as configuration
 from tests.cli.command import Cli
+from workers.app import wiring
+from workers.app.rebuild import pass_over
+from workers.following.groups import EXPANDER
+from workers.following.topics import ACTIONS
 
 USERS, FOLLOWEES, SHARDS = range(1, 9), range(11, 27), 3
 
@@ -80,3 +85,27 @@ def test_without_it_pins_go_to_the_wrong_feeds(cli: Cli, shards: list[Path]):
     cli("save-pin", 501, "--owner", 12, "--board", 120)
     cli.work()
     cli("verify")
+
+
+def test_actions_that_were_lost_on_their_way_to_the_expander_come_back(cli: Cli) -> None:
+    """As the expander's message says: with their topic they are gone from the queue, and are in no index."""
+    cli("save-pin", 7, "--owner", 2, "--board", 8)
+    cli("follow", 1, "--user", 2)
+    config = configuration.load(cli.home, {})
+    with cli.ports(access="write") as ports:
+        relay = wiring.relays(ports, config)[0]
+        relay.step()
+        relay.close()
+        assert ports.follows.backlog().actions == 0
+        pass_over(ports.queue, ACTIONS, EXPANDER)
+    cli.work()
+    assert cli.feed(1) == []
+
+    cli("reconcile")
+    cli("rebuild", "--all")
+
+    assert cli.feed(1) == [7]
+    cli("save-pin", 9, "--owner", 2, "--board", 8)
+    cli.work()
+    assert cli.feed(1) == [9, 7]
+    assert "no difference" in cli("verify").output

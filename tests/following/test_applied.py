@@ -22,10 +22,10 @@ from feedstore.widecolumn.progress import PROGRESS, Progress, Through, progress_
 from tests.mutations import rows_of
 from tests.queue.memory_queue import MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
-from workers.following.applied import Applied, OlderClusterError
+from workers.following.applied import Applied, OlderClusterError, note_all
 from workers.following.faults import fault
 from workers.following.topics import DELIVERIES, RETRIES, TOPICS
-from workers.queue.port import PositionLostError
+from workers.queue.port import PositionLostError, QueueUnavailableError, Topic
 
 GROUP = "writer-b"
 
@@ -183,6 +183,63 @@ def test_a_writer_notices_that_the_topic_of_deliveries_was_made_again_before_it_
     with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
         applied.note({0: (0, 2)})
     assert bench.progress.applied() == {(1, 0): 4}
+
+
+OF_ONE, OF_ANOTHER = ({topic: bytes([number, *range(15)]) for number, topic in enumerate(TOPICS, at)} for at in (0, 9))
+
+
+@pytest.mark.parametrize("began", [True, False], ids=["a cluster with a writer", "one that was just rebuilt"])
+def test_a_cluster_has_lost_deliveries_if_the_ids_of_topics_differ_whatever_was_read_since(*, began: bool) -> None:
+    """No writer ran for a while. Now the group has read in the new topic, and more than the cluster had applied."""
+    bench = Bench()
+    bench.queue.ids = OF_ONE
+    if began:
+        bench.done({0: 4})
+    else:
+        note_all("b", bench.progress, bench.queue)
+    with_topics_made_again(bench, 9)
+    bench.commit({0: 4})
+    bench.queue.ids = OF_ANOTHER
+
+    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
+
+
+def test_a_cluster_of_an_earlier_version_notes_the_ids_of_its_topics_when_its_writer_begins() -> None:
+    bench = Bench()
+    bench.done({0: 4})
+    bench.queue.ids = OF_ONE
+    assert bench.state() is None
+    bench.applied().begin()
+    bench.applied().begin()
+    assert bench.state() is None
+    bench.queue.ids = OF_ANOTHER
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
+
+
+class Leaderless(MemoryQueue):
+    """No broker leads one of the partitions."""
+
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        raise QueueUnavailableError(f"no broker leads one of the partitions of {topic}")
+
+
+def test_rule_12_a_partition_that_nobody_leads_keeps_no_cluster_from_the_others_if_its_topics_are_known() -> None:
+    bench = Bench()
+    bench.done({0: 4})
+    bench.queue.__class__ = Leaderless
+    with pytest.raises(QueueUnavailableError):
+        bench.applied().begin()
+    bench.queue.ids = OF_ONE
+    with pytest.raises(QueueUnavailableError):
+        bench.applied().begin()
+    bench.progress.note_topics({1: OF_ONE[DELIVERIES], 2: OF_ONE[RETRIES]})
+    bench.applied().begin()
+    bench.queue.ids = OF_ANOTHER
+    with pytest.raises(PositionLostError):
+        bench.applied().begin()
 
 
 def test_a_position_is_noted_only_if_everything_before_it_is() -> None:

@@ -2,7 +2,7 @@
 
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -1046,3 +1046,33 @@ def test_what_was_polled_ahead_is_noted_once_a_poll_has_found_nothing() -> None:
     bench.stage.step()
     assert notes[1:] == [{0: (1, 3)}]
     assert bench.lag() == 0
+
+
+def test_a_poll_that_brings_nothing_does_not_say_that_the_queue_answers_again(
+    logged: list[MutableMapping[str, Any]],
+) -> None:
+    """A client hears nothing while all of its brokers are away, and while there is nothing to hear."""
+    bench = Bench()
+    polled = bench.queue.consumer(TOPIC, "another").poll
+    away = True
+
+    def poll(limit: int, timeout_s: float) -> list[Message]:
+        nonlocal away
+        if away:
+            away = False
+            raise QueueUnavailableError("no broker answers")
+        return polled(limit, timeout_s)
+
+    bench.stage._consumer.poll = poll  # type: ignore[method-assign]
+
+    def told() -> list[str]:
+        return [each["event"] for each in logged]
+
+    bench.run()
+    bench.now_s += 60
+    bench.run()
+    assert told() == ["queue.unavailable"]
+    bench.publish("a")
+    bench.run()
+    assert told() == ["queue.unavailable", "answers.again"]
+    assert bench.done == ["a"]

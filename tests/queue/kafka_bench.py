@@ -119,6 +119,7 @@ class TestedQueue:
         self.close = self.queue.close
         self.members = self.queue.members
         self.partitions = self.queue.partitions
+        self.topic_id = self.queue.topic_id
         self.since = self.queue.since
         self.positions = self.queue.positions
         self.earliest = self.queue.earliest

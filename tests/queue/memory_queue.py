@@ -65,16 +65,22 @@ class _State:
 
 
 class MemoryQueue:
-    """All topics in memory; `clock` gives ms since 1970. A group has one live consumer on a topic."""
+    """All topics in memory; `clock` gives ms since 1970. A group has one live consumer on a topic. ids: those of the
+    topics, if the queue has any.
+    """
 
     def __init__(self, partitions: Mapping[Topic[object], int], clock: Callable[[], int]) -> None:
         check_partitions(partitions)
         self._clock = clock
         self._turns = itertools.count()
         self._state = _State(partitions)
+        self.ids: dict[Topic[object], bytes] = {}
 
     def partitions(self, topic: Topic[object]) -> int:
         return len(self._state.logs[topic])
+
+    def topic_id(self, topic: Topic[object]) -> bytes | None:
+        return self.ids.get(topic)
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         if values and partition is None:

@@ -11,6 +11,7 @@ from itertools import cycle
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 from kafka import errors as kafka_errors
@@ -19,7 +20,17 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, dead_letters, parse, producers, queue, reading, reconnecting, topics
+from workers.queue.kafka import (
+    KafkaAddress,
+    KafkaTail,
+    dead_letters,
+    parse,
+    producers,
+    queue,
+    reading,
+    reconnecting,
+    topics,
+)
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
 from workers.queue.kafka.prefetch import PrefetchBuffer
@@ -887,3 +898,42 @@ def test_a_letter_is_buried_again_in_a_topic_that_was_made_again(monkeypatch: py
     letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"two")
     assert [letter.value for letter in letters.letters(0, 10)] == [b"two"]
     letters.close()
+
+
+class Forgetful:
+    """A client of kafka-python whose broker has just started, and does not know the topic for a moment."""
+
+    def __init__(self) -> None:
+        self.ids = [UUID(int=1), UUID(int=0), UUID(int=1)]
+        self.place = TopicPartition(DELIVERIES.name, 0)
+        self.polled = [{self.place: [SimpleNamespace(offset=5, value=b"x")]}]
+        self._cluster = SimpleNamespace(topic_id=lambda _: self.ids.pop(0) if len(self.ids) > 1 else self.ids[0])
+
+    def poll(self, **_: object) -> dict[TopicPartition, list[Any]]:
+        return self.polled.pop() if self.polled else {}
+
+    def end_offsets(self, places: list[TopicPartition], **_: object) -> dict[TopicPartition, int]:
+        return dict.fromkeys(places, 5)
+
+    def partitions_for_topic(self, _: str) -> set[int]:
+        return {0}
+
+    def assignment(self) -> set[TopicPartition]:
+        return {self.place}
+
+    def paused(self) -> set[TopicPartition]:
+        return set()
+
+    def assign(self, places: object) -> None: ...
+
+    def seek(self, place: object, offset: int) -> None: ...
+
+
+def test_what_was_fetched_while_a_broker_did_not_know_the_topic_is_polled_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reading, "client", lambda *_, **__: Forgetful())
+    tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
+    with pytest.raises(QueueUnavailableError, match="there is no topic"):
+        tail.poll(10, 0)
+    assert [message.offset for message in tail.poll(10, 0)] == [5]

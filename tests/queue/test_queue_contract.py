@@ -31,6 +31,13 @@ def test_topics_have_the_partitions_that_they_were_made_with(bench: Bench) -> No
     assert bench.queue.partitions(ACTIONS) == bench.queue.partitions(DELIVERIES) == bench.partitions
 
 
+def test_topics_have_different_ids_that_they_keep_or_none(bench: Bench) -> None:
+    ids = [bench.queue.topic_id(topic) for topic in (ACTIONS, DELIVERIES)]
+    assert ids == [None, None] or (ids[0] != ids[1] and {len(each or b"") for each in ids} == {16})
+    bench.restart()
+    assert [bench.queue.topic_id(topic) for topic in (ACTIONS, DELIVERIES)] == ids
+
+
 def test_what_is_published_is_polled_with_its_place(bench: Bench) -> None:
     last = bench.partitions - 1
     bench.queue.publish(DELIVERIES, [b"x", b"", b"y"], last)

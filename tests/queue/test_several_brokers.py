@@ -19,6 +19,8 @@ from tests.stack import homes
 from tests.stack.own_brokers import Brokers, own_brokers
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.kafka import KafkaAddress, KafkaQueue, parse, topics
+from workers.queue.kafka.errors import translated
+from workers.queue.kafka.queue import connect
 from workers.queue.kafka.topics import TopicDefinition
 from workers.queue.port import QueueUnavailableError
 
@@ -174,3 +176,33 @@ def test_workers_start_while_a_broker_is_away_and_the_check_names_it(
         assert str(found).startswith("broker 2: offsets.retention.minutes: expected at least 129600, found nothing: it")
         assert topics.apply(address, wanted) == [found]
     assert topics.differences(address, wanted) == []
+
+
+def test_rule_12_partitions_that_no_broker_leads_keep_no_member_from_the_others(
+    brokers: Brokers, address: KafkaAddress
+) -> None:
+    """Each has one copy, and its broker is away. A group that has read before begins all the same."""
+    single = topics.definitions(address, TOPICS, partitions=PARTITIONS, replication=1, action_age_ms=86_400_000)
+    assert topics.apply(address, single) == []
+    with closing(KafkaQueue.open(address, TOPICS)) as opened:
+        every = frozenset(range(PARTITIONS))
+        opened.consumer(DELIVERIES, GROUP).close()
+        opened.publish_each(DELIVERIES, {partition: [b"x"] for partition in every})
+        with killed(brokers, 2):
+            away = homes.eventually(lambda: unled(address), "the others notice that it is away")
+            with closing(homes.eventually(lambda: opened.consumer(DELIVERIES, GROUP), "a member begins")) as member:
+                read: set[int] = set()
+                wait_until(
+                    lambda: read == every - away,
+                    lambda: read.update(each.partition for each in member.poll(100, 0.1)),
+                )
+            for ask in opened.ends, opened.earliest, opened.tail:
+                with pytest.raises(QueueUnavailableError, match="no broker leads"):
+                    ask(DELIVERIES)
+
+
+def unled(address: KafkaAddress) -> set[int]:
+    """The partitions of deliveries that no broker leads."""
+    with closing(connect(address)) as admin, translated(str(address)):
+        (found,) = admin.describe_topics([address.named(DELIVERIES.name)])
+    return {each["partition_index"] for each in found["partitions"] if each["leader_id"] < 0}

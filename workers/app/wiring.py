@@ -243,14 +243,12 @@ def topic_definitions(config: Config) -> "list[TopicDefinition]":
     )
 
 
-def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) -> None:
-    """Refuses a queue whose topics could lose acknowledged messages. Then opens the clusters that will be written, and
-    refuses those whose tables would break the rules. If a cluster is away, it is not refused: its writer waits, and
-    checks later (rule 12). A follow store refuses by itself settings that could lose actions.
+def refuse_unsafe_topics(config: Config) -> None:
+    """Refuses a queue whose topics could lose acknowledged messages.
 
     Raises:
-        UnsafeTopicsError, UnsafeTableError: the message names each setting.
-        QueueUnavailableError: no broker answers, as when the queue was opened.
+        UnsafeTopicsError: the message names each setting.
+        QueueUnavailableError: no broker answers.
         ConfigError
     """
     match config.queue_scheme:
@@ -263,6 +261,19 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
             topics.refuse_unsafe(address, topic_definitions(config))
         case _:
             assert_never(config.queue_scheme)
+
+
+def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) -> None:
+    """Refuses a queue whose topics could lose acknowledged messages. Then opens the clusters that will be written, and
+    refuses those whose tables would break the rules. If a cluster is away, it is not refused: its writer waits, and
+    checks later (rule 12). A follow store refuses by itself settings that could lose actions.
+
+    Raises:
+        UnsafeTopicsError, UnsafeTableError: the message names each setting.
+        QueueUnavailableError: no broker answers, as when the queue was opened.
+        ConfigError
+    """
+    refuse_unsafe_topics(config)
     for name in clusters:
         try:
             Progress(ports.replicas[name].progress).watermark()
@@ -405,7 +416,7 @@ def expander(ports: Ports, config: Config) -> Loop:
         turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
         slots=TaskSlots(ports.follows),
         due_ms=handler.due_ms,
-        lost="actions were lost before they were expanded: rebuild every cluster",
+        lost="actions were lost before they were expanded: feedctl reconcile, then rebuild every cluster",
     )
 
 

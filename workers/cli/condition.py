@@ -24,7 +24,7 @@ from workers.following import landed
 from workers.following.faults import ReplicaFault, fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
-from workers.queue.port import lag_of
+from workers.queue.port import UnsafeTopicsError, lag_of
 
 T = TypeVar("T")
 
@@ -79,7 +79,8 @@ class Condition:
     group, if the queue knows. done: how many messages each group is done with. waits_ms: how long ago the oldest action
     committed that is not relayed. clocks: by how much the clocks of shards are ahead. own_off_ms: how far this
     machine's clock is ahead of the home's time, if that is too far. off: processes whose clocks are off. away: a
-    sentence for each part that does not answer, but for clusters; what it would have told is None, or left out.
+    sentence for each part that does not answer, but for clusters; what it would have told is None, or left out. unsafe:
+    the settings of topics with which acknowledged messages could be lost, if there are any.
     """
 
     worker: int | None
@@ -97,6 +98,7 @@ class Condition:
     off: Sequence[Process]
     disks: Sequence[Disk] | None
     away: Mapping[str, str] = field(default_factory=dict)
+    unsafe: str | None = None
 
 
 @contextmanager
@@ -134,6 +136,7 @@ def look(
 
     at_queue = looks.begin("queue", partial(_groups, ports))
     at_letters = looks.begin("dead_letters", ports.dead.count)
+    at_topics = looks.begin("topics", partial(_unsafe, config))
     at_shards = [looks.begin(f"shard_{number}", partial(_shard, ports, number)) for number in range(len(config.shards))]
     at_disks = looks.begin("disks", lambda: tuple(disks(config)))
     replicas = ports.replicas.values()
@@ -151,8 +154,9 @@ def look(
     to_relay = sum(each.actions for each in seen.values()) if len(seen) == len(shards) else None
     quiet = None if queue is None or to_relay is None else looks.begin("quiet", partial(until.idle, ports)).found()
     queue = queue or _Groups(dict.fromkeys(group for _, group in landed.groups(ports)), {}, {})
-    # They are in the queue. If both are away, the sentence about the queue is enough.
+    # These are in the queue. If all are away, the sentence about the queue is enough.
     letters = at_letters.found() if asked is None else known("dead_letters", "the dead letters do", at_letters)
+    unsafe = at_topics.found() if asked is None else known("topics", "the settings of the topics do", at_topics)
     home = home_clock(config)
     return Condition(
         worker=worker,
@@ -174,7 +178,17 @@ def look(
         off=() if home is None else home.off(),
         disks=known("disks", "the disks do", at_disks),
         away=away,
+        unsafe=None if isinstance(unsafe, NoAnswer) else unsafe,
     )
+
+
+def _unsafe(config: Config) -> str | None:
+    """What a worker would say that refuses to start on these topics. One that runs already does not look again."""
+    try:
+        wiring.refuse_unsafe_topics(config)
+    except UnsafeTopicsError as error:
+        return str(error)
+    return None
 
 
 class _Groups(NamedTuple):
@@ -261,6 +275,7 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
     return [
         *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
         *condition.away.values(),
+        *([] if condition.unsafe is None else [f"acknowledged messages could be lost: {condition.unsafe}"]),
         # RocksDB's own messages may have several lines.
         *(" ".join(state.error.split()) for state in condition.clusters.values() if state.error is not None),
         *_nothing_works(condition),

@@ -19,7 +19,7 @@ from feedstore.widecolumn.progress import Progress
 from workers.following.groups import cluster_groups, damaged_message, lost_message
 from workers.following.topics import DELIVERIES, RETRIES
 from workers.pipeline.retry import RETRY_REST
-from workers.queue.port import PositionLostError, Queue, Topic, go_back
+from workers.queue.port import PositionLostError, Queue, QueueUnavailableError, Topic, go_back
 
 _log = structlog.get_logger()
 
@@ -39,6 +39,7 @@ def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
     """Notes the positions of a cluster's groups in the cluster, and then its name. The cluster must lack nothing from
     before these positions: it has just been made, or was written by an earlier version.
     """
+    _note_topics(progress, _ids(queue))  # first: if a topic is made again now, that shows later
     _note_complete(
         progress,
         {
@@ -64,10 +65,23 @@ def furthest(progress: Progress) -> int:
 
 def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bool:
     """Whether a topic was made again after a cluster had applied messages of it. Then what the cluster had not applied
-    is gone, and its notes claim messages that come only now. It shows if the cluster has applied more than there ever
-    was; or if a group has no position and would begin before what it has applied: groups keep theirs from their first
-    read on. Raises UnavailableError, QueueUnavailableError.
+    is gone, and its notes claim messages that come only now. It shows in the topic's id; without one, if the cluster
+    has applied more than there ever was, or if a group has no position and would begin before what it has applied:
+    groups keep theirs from their first read on. Raises UnavailableError, QueueUnavailableError.
     """
+    ids = _ids(queue)
+    noted = progress.topics() if ids else set()
+    if any(ids.get(number, topic_id) != topic_id for number, topic_id in noted):
+        return True
+    try:
+        return _has_applied_more(cluster, progress, queue)
+    except QueueUnavailableError:
+        if not ids or noted < {*ids.items()}:
+            raise
+        return False  # a partition that no broker leads must not keep a cluster from all others (rule 12)
+
+
+def _has_applied_more(cluster: str, progress: Progress, queue: Queue) -> bool:
     applied = progress.applied()
     for topic, group in cluster_groups(cluster):
         noted = {partition: offset for (number, partition), offset in applied.items() if number == NUMBERS[topic]}
@@ -79,6 +93,17 @@ def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bo
         if any(earliest.get(partition, 0) < noted[partition] for partition in unread):
             return True
     return False
+
+
+def _ids(queue: Queue) -> dict[int, bytes]:
+    """The ids of the topics that a cluster is written from, by their numbers; empty if the queue has none."""
+    found = {number: queue.topic_id(topic) for topic, number in NUMBERS.items()}
+    return {number: topic_id for number, topic_id in found.items() if topic_id is not None}
+
+
+def _note_topics(progress: Progress, ids: Mapping[int, bytes]) -> None:
+    if ids:
+        progress.note_topics(ids)
 
 
 def note_new_queue(progress: Progress, partitions: int, first_offset: int) -> None:
@@ -154,7 +179,9 @@ class Applied:
         """
         with suppress(UnavailableError):
             self._refuse_lost()
+        ids = _ids(self._queue)  # before the look: if a topic is made again now, that shows later
         self._refuse_earlier_topic()
+        _note_topics(self._progress, ids)
         back = behind(self._progress, self._queue, self._topic, self._group)
         if back:
             again = go_back(self._queue, self._topic, self._group, back)

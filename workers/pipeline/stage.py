@@ -193,7 +193,8 @@ class Stage(Generic[Body]):
         if self._parker is not None and any(self._outages):
             self._parker.park_some(self._pace.rests_until_s, self._worked)
         settled = None if polled is None else self._ask_queue(self._settle)
-        if settled is not None:
+        if settled is not None and (polled or settled):
+            # A poll that brings nothing is no answer: a client whose brokers are away hears nothing, too.
             self._queue_away.ended()
         self._tally.waits(self._lots.items, self._lots.size, self._failing_since_s)
         if self._burials.too_many:
@@ -230,7 +231,8 @@ class Stage(Generic[Body]):
             return None
 
     def _take_in(self) -> bool:
-        """Polls if there is room and nothing is ready; otherwise keeps this member alive."""
+        """Polls if there is room and nothing is ready; otherwise keeps this member alive. True if messages came."""
+        size = self._lots.size
         if self._ready or not self._may_begin() or not self._lots.has_room():
             # This member keeps its partitions, however long everything waits: their next member would read all waiting
             # messages once more.
@@ -238,7 +240,7 @@ class Stage(Generic[Body]):
         else:
             self._poll_past_turns(self._patience(), lambda: True, 0)
         self._gather()
-        return True
+        return self._lots.size > size
 
     def _gather(self) -> None:
         """Polls more while too little has come to be worth a try: a handful of cells costs a writer and its servers

@@ -253,6 +253,9 @@ class EmbeddedQueue:
     def partitions(self, topic: Topic[object]) -> int:
         return len(self._ids[topic.name])
 
+    def topic_id(self, topic: Topic[object]) -> None:
+        """The port's: a queue in a file has no such ids. One that takes its place begins with later offsets."""
+
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's. All messages of a call go to one partition, or none is stored."""
         if values and partition is None:

@@ -87,6 +87,9 @@ class MeteredQueue:
     def partitions(self, topic: Topic[object]) -> int:
         return self._queue.partitions(topic)
 
+    def topic_id(self, topic: Topic[object]) -> bytes | None:
+        return self._queue.topic_id(topic)
+
     def tail(self, topic: Topic[object]) -> Tail:
         return self._queue.tail(topic)
 

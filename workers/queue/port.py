@@ -98,8 +98,8 @@ class MessageRefusedError(QueueError, NeverError):
 
 
 class PositionLostError(QueueError):
-    """Messages that this group has not read are gone (retention dropped them). Never skip: stop, rebuild, then `reset`.
-    The message names topic, partition and group.
+    """Messages that this group has not read are gone: retention dropped them, or the topic was removed and made again.
+    Never skip: stop, rebuild, then `reset`. The message names topic, partition and group.
 
     Raised by a tail: messages that it has not read are gone, and it reads no more. What they said must be learned
     elsewhere, after a new tail has begun.
@@ -142,7 +142,8 @@ class Consumer(Protocol):
         timeout of 0 it never waits for messages; joining the group, or giving partitions up, takes a few seconds more.
 
         Raises:
-            PositionLostError: the messages at a partition's position are gone.
+            PositionLostError: the messages at a partition's position are gone, or the topic was made again since this
+                consumer was made.
             QueueUnavailableError: later; nothing was skipped.
         """
 
@@ -156,6 +157,7 @@ class Consumer(Protocol):
 
         Raises:
             ValueError: the topic has no such partition, or the position is past its end; nothing was stored.
+            PositionLostError: the topic was made again since this consumer was made; nothing was stored.
             QueueUnavailableError: later; some may have been stored.
         """
 
@@ -198,6 +200,11 @@ class Queue(Protocol):
     def partitions(self, topic: Topic[object]) -> int:
         """How many partitions a topic has now, numbered from 0. All that were published to before the call are counted;
         partitions may be added at any time, and are never removed.
+        """
+
+    def topic_id(self, topic: Topic[object]) -> bytes | None:
+        """16 bytes that no other topic has: one that is removed and made again under its name has others. None: this
+        queue has no such ids.
         """
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:

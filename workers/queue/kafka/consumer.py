@@ -10,18 +10,19 @@ Partitions move one by one (cooperative-sticky): those that stay are not read ag
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import kafka
 import structlog
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.errors import NoOffsetForPartitionError
+from kafka.errors import LeaderNotAvailableError, NoOffsetForPartitionError
 from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
 
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import REBALANCED, translated
 from workers.queue.kafka.positions import Positions
-from workers.queue.kafka.reading import REQUEST_S, SLICE_S, Reader
+from workers.queue.kafka.reading import REQUEST_S, SLICE_S, Reader, beginnings_of, ends_of
 from workers.queue.port import Message, check_partition, check_position
 
 _log = structlog.get_logger()
@@ -71,9 +72,9 @@ class KafkaConsumer(Reader):
     def _begin_reading(self) -> None:
         self._client.subscribe([self._name], listener=_Listener(self))
         # If the group's leader does not know the topic yet, it assigns no partitions, and later does not notice the
-        # topic.
-        every = [TopicPartition(self._name, partition) for partition in range(self._partitions())]
-        self._client.end_offsets(every, timeout_ms=REQUEST_S * 1_000)
+        # topic. A partition that no broker leads is known, and must not keep others from being read.
+        with suppress(LeaderNotAvailableError):
+            ends_of(self._client, (TopicPartition(self._name, each) for each in range(self._partitions())))
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         """The port's. It takes up to JOIN_S longer while the group assigns its partitions."""
@@ -150,26 +151,29 @@ class KafkaConsumer(Reader):
 
     def _begin(self, places: Iterable[TopicPartition]) -> None:
         """Begins partitions in which the group has no position: at the earliest message, and stores that position."""
-        places = list(places)
-        for place, earliest in self._client.beginning_offsets(places, timeout_ms=REQUEST_S * 1_000).items():
+        for place, earliest in beginnings_of(self._client, places).items():
             self._client.seek(place, earliest)
             self._positions.learned(place.partition, None)
             self._positions.owe({place.partition: earliest})
         self._store()
 
     def _check(self, positions: Mapping[int, int]) -> None:
-        """Raises ValueError for positions that this member cannot have reached."""
+        """Raises ValueError for positions that this member cannot have reached, PositionLostError for those that it
+        reached in an earlier topic.
+        """
         beyond = []
         for partition, position in positions.items():
             if partition not in self._delivered:
                 check_partition(self._topic, partition, self._partitions())
             if not 0 <= position <= self._delivered.get(partition, -1):
                 beyond.append(TopicPartition(self._name, partition))
+        ends: Mapping[TopicPartition, int] = {}
         if beyond:
             with translated(self._place):
-                ends = self._client.end_offsets(beyond, timeout_ms=REQUEST_S * 1_000)
-            for place in beyond:
-                check_position(self._topic, place.partition, positions[place.partition], ends[place])
+                ends = ends_of(self._client, beyond)
+        self._refuse_another_topic()
+        for place in beyond:
+            check_position(self._topic, place.partition, positions[place.partition], ends[place])
 
     def _store(self) -> None:
         """Stores the positions that are still to be stored, if the group permits it now."""
@@ -183,6 +187,7 @@ class KafkaConsumer(Reader):
                 self._positions.learned(partition, self._client.committed(place, timeout_ms=REQUEST_S * 1_000))
             due = self._positions.due()
             if due:
+                self._refuse_another_topic()
                 self._client.commit(
                     {
                         TopicPartition(self._name, partition): OffsetAndMetadata(position)

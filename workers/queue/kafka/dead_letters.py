@@ -25,6 +25,7 @@ from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.producers import FLUSH_S, REQUEST_MS, Producers
 from workers.queue.kafka.queue import connect
+from workers.queue.kafka.reading import beginnings_of, ends_of
 from workers.queue.port import (
     MAX_MESSAGE_BYTES,
     DeadLetter,
@@ -157,8 +158,8 @@ class KafkaDeadLetters:
 
     def _catch_up(self) -> None:
         """Reads what was buried and dropped since the last call, by this process and others."""
-        begin = self._client.beginning_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
-        end = self._client.end_offsets([self._place], timeout_ms=REQUEST_MS)[self._place]
+        begin = beginnings_of(self._client, [self._place])[self._place]
+        end = ends_of(self._client, [self._place])[self._place]
         if end < self._next:  # the topic was made again: what was buried in the earlier one is not there
             self._keys, self._ids, self._next = {}, {}, begin
         for letter_id in [letter_id for letter_id in self._keys if letter_id <= begin]:

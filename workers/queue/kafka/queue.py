@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -14,9 +15,11 @@ from kafka.errors import (
     IllegalGenerationError,
     KafkaError,
     KafkaTimeoutError,
+    LeaderNotAvailableError,
     NoError,
     RebalanceInProgressError,
     RetriableError,
+    UnknownBrokerIdError,
     UnknownMemberIdError,
     for_code,
 )
@@ -26,6 +29,7 @@ from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.producers import BATCH_BYTES, DELIVERY_MS, FLUSH_S, REQUEST_MS, Producers
+from workers.queue.kafka.reading import unled
 from workers.queue.kafka.tail import KafkaTail
 from workers.queue.port import (
     GroupBusyError,
@@ -89,6 +93,11 @@ class KafkaQueue:
         """
         with self._calling(topic):
             return self._seen(topic, _count(self._address, self._admin, topic))
+
+    def topic_id(self, topic: Topic[object]) -> bytes | None:
+        with self._calling(topic):
+            found = uuid.UUID(_described(self._address, self._admin, topic)["topic_id"])
+        return found.bytes if found.int else None  # brokers before Kafka 2.8 have none
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's: when it returns, all in-sync replicas have acknowledged every message."""
@@ -257,7 +266,10 @@ class KafkaQueue:
     def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[int, int]:
         with self._calling(topic):
             places = dict.fromkeys(self._places(topic), which)
-            found = _patiently(lambda: self._admin.list_partition_offsets(places))
+            try:
+                found = _patiently(lambda: self._admin.list_partition_offsets(places))
+            except UnknownBrokerIdError as error:  # so the client says it (seen in kafka-python 3.0.12)
+                raise LeaderNotAvailableError(unled("one of its partitions")) from error
         return {place.partition: at.offset for place, at in found.items()}
 
     def _register(self, topic: Topic[object], group: str) -> None:
@@ -318,14 +330,20 @@ def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
 
 def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
     """How many partitions a topic has. Raises QueueUnavailableError if there is no such topic."""
+    return len(_described(address, admin, topic)["partitions"])
+
+
+def _described(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> Mapping[str, Any]:
+    """What the brokers say of a topic. Raises QueueUnavailableError if there is no such topic."""
     name = address.named(topic.name)
+    found: Mapping[str, Any]
     (found,) = admin.describe_topics([name])
     if found["error_code"]:
         error = for_code(found["error_code"])()
         raise QueueUnavailableError(
             f"{address}: no topic {name}; make it first (feedctl topics apply): {describe(error)}"
         )
-    return len(found["partitions"])
+    return found
 
 
 def _patiently(call: Callable[[], T]) -> T:

@@ -2,17 +2,17 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import kafka
-from kafka.errors import LogTruncationError, OffsetOutOfRangeError
+from kafka.errors import LeaderNotAvailableError, LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import TopicPartition
 
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.prefetch import PrefetchBuffer
-from workers.queue.port import Message, PositionLostError, QueueError, check_limit
+from workers.queue.port import Message, PositionLostError, QueueError, QueueUnavailableError, check_limit
 
 METADATA_MS: Final = 10_000
 """How soon a reader notices partitions that were added. Until its group has noticed them, no watermark moves."""
@@ -53,6 +53,29 @@ def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
     )
 
 
+def ends_of(client: kafka.KafkaConsumer, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset of the next message of each partition. Raises kafka-python's errors."""
+    return _led(client.end_offsets, places)
+
+
+def beginnings_of(client: kafka.KafkaConsumer, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset of the first message that is kept in each partition. Raises kafka-python's errors."""
+    return _led(client.beginning_offsets, places)
+
+
+def _led(ask: Callable[..., dict[TopicPartition, int]], places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+    try:
+        return ask(list(places), timeout_ms=REQUEST_S * 1_000)
+    except KeyError as error:  # so the client says it (seen in kafka-python 3.0.12)
+        place: TopicPartition = error.args[0]
+        raise LeaderNotAvailableError(unled(f"{place.topic}/{place.partition}")) from error
+
+
+def unled(what: str) -> str:
+    """What is said of partitions without a leader."""
+    return f"no broker leads {what}: all that have a copy of it are away"
+
+
 class Reader:
     """Reads a topic: what a member of a group and a tail have in common. who: the name of the reader in error messages.
     closed: whether the queue was closed. options: further options of the client.
@@ -73,6 +96,7 @@ class Reader:
         self._client = client(address, **options)
         try:
             self._begin_reading()
+            self._id = self._topic_id()
         except BaseException:
             self._client.close(autocommit=False, timeout_ms=0)
             raise
@@ -103,6 +127,26 @@ class Reader:
         if self._closed or self._queue_closed():
             raise QueueError(f"{self._place}: {self._who} was used after it was closed")
 
+    def _topic_id(self) -> object | None:
+        """The id of the topic by the client's metadata, which are never older than METADATA_MS, and are asked for again
+        after an error of a fetch. None if there is no topic; also if the brokers give topics no ids (before Kafka 2.8).
+        """
+        found = self._client._cluster.topic_id(self._name)  # noqa: SLF001 - the client has no other way to ask for it
+        return found if found is not None and found.int else None
+
+    def _refuse_another_topic(self) -> None:
+        """Raises PositionLostError if the topic was made again since this reader began: what it had not read of the
+        earlier one is gone, and no offset means what it meant; QueueUnavailableError while there is no topic.
+        """
+        if self._id is None or (now := self._topic_id()) == self._id:
+            return
+        if now is None:
+            raise QueueUnavailableError(
+                f"{self._place}: there is no topic {self._name} any more: feedctl topics apply makes it again. What was"
+                " not read is lost"
+            )
+        raise PositionLostError(f"{self._topic}: {self._who} reads a topic that was removed and made again")
+
     def _begin_reading(self) -> None:
         """Says what the client reads. Raises the errors of kafka-python."""
         raise NotImplementedError
@@ -131,6 +175,8 @@ class Reader:
         for place, records in fetched.items():
             messages = [Message(place.partition, record.offset, record.value or b"") for record in records]
             self._ahead.add(place.partition, messages)
+        # Only now: if the topic is the same after all, the client will not fetch these again.
+        self._refuse_another_topic()
 
     def _fetch(self, wait_s: float) -> Mapping[TopicPartition, list[Any]]:
         fetched: Mapping[TopicPartition, list[Any]] = self._client.poll(
@@ -151,8 +197,7 @@ class Reader:
 
     def _note_lost(self, positions: Mapping[TopicPartition, int]) -> None:
         """Notes positions at which there is no message any more."""
-        earliest = self._client.beginning_offsets(list(positions), timeout_ms=REQUEST_S * 1_000)
-        ends = self._client.end_offsets(list(positions), timeout_ms=REQUEST_S * 1_000)
+        earliest, ends = beginnings_of(self._client, positions), ends_of(self._client, positions)
         for place, position in positions.items():
             if position < earliest[place]:
                 kept = f"the earliest that is kept is {earliest[place]}"

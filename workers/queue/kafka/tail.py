@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from kafka.structs import TopicPartition
 
 from workers.queue.kafka.address import KafkaAddress
-from workers.queue.kafka.reading import REQUEST_S, Reader
+from workers.queue.kafka.reading import Reader, ends_of
 
 
 class KafkaTail(Reader):
@@ -17,8 +17,7 @@ class KafkaTail(Reader):
         super().__init__(address, topic, "a tail", closed, group_id=None)
 
     def _begin_reading(self) -> None:
-        places = [TopicPartition(self._name, partition) for partition in range(self._partitions)]
-        self._begin(self._client.end_offsets(places, timeout_ms=REQUEST_S * 1_000))
+        self._begin(ends_of(self._client, (TopicPartition(self._name, each) for each in range(self._partitions))))
 
     def _begin(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Adds partitions, each to be read from an offset. The others are read further from where they are."""

@@ -1,0 +1,104 @@
+"""A home with its queue on a broker, whose topics somebody changes: what its worker and `feedctl status` say."""
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
+
+from feedstore.app import config as configuration
+from tests.cli.command import Cli, eventually
+from tests.stack.own_brokers import Brokers, own_brokers
+from workers.app import wiring
+from workers.following.groups import cluster_groups
+from workers.following.topics import DELIVERIES
+from workers.queue.kafka.queue import connect
+from workers.queue.port import Topic
+
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_of_a_home")]
+
+LOST = "cluster {0} lost deliveries: rebuild it (feedctl rebuild --all --cluster {0})"
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with own_brokers(tmp_path_factory.mktemp("broker"), count=1) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(broker: Brokers, tmp_path: Path) -> Cli:
+    """Everything but its queue is in files."""
+    cli = Cli(tmp_path / "home")
+    cli("init")
+    file = cli.home / configuration.FILE_NAME
+    url = f'url = "kafka://{broker.servers}?prefix=test-{uuid4().hex[:12]}."\nreplication = 1'
+    file.write_text(re.sub(r'^url = "embedded:data/queue.db"', url, file.read_text(), flags=re.MULTILINE))
+    cli("topics", "apply")
+    cli("save-pin", 7, "--owner", 2, "--board", 8)
+    cli("follow", 1, "--user", 2)
+    return cli
+
+
+def name_of(cli: Cli, topic: Topic[object]) -> str:
+    return wiring.kafka_address(configuration.load(cli.home, {})).named(topic.name)
+
+
+def removed(cli: Cli, topic: Topic[object]) -> None:
+    with closing(connect(wiring.kafka_address(configuration.load(cli.home, {})))) as admin:
+        admin.delete_topics([name_of(cli, topic)])
+
+
+def test_status_names_settings_that_became_unsafe(cli: Cli) -> None:
+    cli.work()
+    assert cli.json("status")["problems"] == []
+    with closing(connect(wiring.kafka_address(configuration.load(cli.home, {})))) as admin:
+        setting = ConfigResource(ConfigResourceType.TOPIC, name_of(cli, DELIVERIES), {"cleanup.policy": "compact"})
+        admin.alter_configs([setting])
+    (problem,) = eventually(lambda: cli.json("status", code=None)["problems"], "the broker has heard of it")
+    assert problem == (
+        f"acknowledged messages could be lost: {name_of(cli, DELIVERIES)}: cleanup.policy: expected delete, found"
+        " compact (unsafe); feedctl topics apply mends it"
+    )
+    cli("topics", "apply")
+    eventually(lambda: cli.json("status", code=None)["problems"] == [], "the broker has heard of it")
+
+
+def test_a_topic_that_was_made_again_while_no_worker_ran_is_noticed_whatever_came_since(cli: Cli) -> None:
+    """The groups have begun in it, and it has more messages than the clusters had applied of the earlier one."""
+    cli.work()
+    removed(cli, DELIVERIES)
+    cli("topics", "apply")
+    with cli.ports() as ports:
+        ports.queue.publish(DELIVERIES, [b"x"] * 100, 0)
+        for cluster in "ab":
+            for topic, group in cluster_groups(cluster):
+                ports.queue.consumer(topic, group).close()
+    assert cli.json("status", code=1)["problems"][:2] == [LOST.format("a"), LOST.format("b")]
+
+
+def test_a_worker_whose_topic_is_removed_waits_and_says_that_deliveries_are_lost_once_it_is_made_again(
+    cli: Cli, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        worker = cli.spawn("work", stderr=stderr)
+    try:
+        eventually(lambda: cli.json("status", code=None)["problems"] == [], "the worker runs, and all has landed")
+        eventually(lambda: cli.feed(1) == [7], "all has landed")
+        removed(cli, DELIVERIES)
+        eventually(lambda: log.read_text().count("there is no topic") >= 2, "both writers say it")
+        cli("topics", "apply")
+        for cluster in "ab":
+            said = f"cluster {cluster} lost deliveries: rebuild it"
+            eventually(lambda said=said: said in log.read_text(), "its writer ends")
+        assert worker.poll() is None, "what does not need them continues"
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(60)
+    assert "ValueError" not in log.read_text()
+    assert cli.json("status", code=1)["problems"][:2] == [LOST.format("a"), LOST.format("b")]

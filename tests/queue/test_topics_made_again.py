@@ -1,0 +1,103 @@
+"""A topic that is removed, and made again under its name, while it is read: what was not read is lost, and is said."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from kafka_bench import wait_until
+from queue_benches import after
+
+from tests.stack.own_brokers import Brokers, own_brokers
+from workers.following.topics import DELIVERIES, TOPICS
+from workers.queue.kafka import KafkaAddress, KafkaConsumer, KafkaQueue, KafkaTail, parse, topics
+from workers.queue.kafka.queue import connect
+from workers.queue.port import Message, PositionLostError, QueueError, QueueUnavailableError
+
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_made_again")]
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    with own_brokers(tmp_path_factory.mktemp("broker"), count=1) as running:
+        yield running
+
+
+class Topics:
+    """The topics, with two partitions each."""
+
+    def __init__(self, address: KafkaAddress) -> None:
+        self.address = address
+        self._wanted = topics.definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=86_400_000)
+
+    def make(self) -> None:
+        assert topics.apply(self.address, self._wanted) == []
+
+    def remove_deliveries(self) -> None:
+        with closing(connect(self.address)) as admin:
+            admin.delete_topics([self.address.named(DELIVERIES.name)])
+
+
+@pytest.fixture
+def made(broker: Brokers) -> Topics:
+    made = Topics(replace(parse(f"kafka://{broker.servers}", Path(), {}), prefix=f"test-{uuid4().hex[:12]}."))
+    made.make()
+    return made
+
+
+@pytest.fixture
+def opened(made: Topics) -> Iterator[KafkaQueue]:
+    with closing(KafkaQueue.open(made.address, TOPICS)) as queue:
+        yield queue
+
+
+def published(opened: KafkaQueue, each: int) -> None:
+    opened.publish_each(DELIVERIES, {partition: [b"x"] * each for partition in range(2)})
+
+
+def read(member: KafkaConsumer, count: int) -> list[Message]:
+    messages: list[Message] = []
+    wait_until(lambda: len(messages) >= count, lambda: messages.extend(member.poll(100, 0.1)))
+    return messages
+
+
+def refused(reader: KafkaConsumer | KafkaTail) -> QueueError:
+    """What a poll raises, once one raises."""
+    raised: list[QueueError] = []
+
+    def poll() -> None:
+        try:
+            reader.poll(100, 0.1)
+        except QueueError as error:
+            raised.append(error)
+
+    wait_until(lambda: bool(raised), poll)
+    return raised[0]
+
+
+def test_a_member_says_that_its_topic_is_gone_and_then_that_it_was_made_again(made: Topics, opened: KafkaQueue) -> None:
+    """It had read everything, and gets partitions of the new topic that have more than it had read."""
+    published(opened, 3)
+    before = opened.topic_id(DELIVERIES)
+    with closing(opened.consumer(DELIVERIES, "a")) as member, closing(opened.tail(DELIVERIES)) as tail:
+        done = after(read(member, 6))
+        member.commit(done)
+        made.remove_deliveries()
+        error = refused(member)
+        assert isinstance(error, QueueUnavailableError)
+        assert "feedctl topics apply" in str(error)
+        with pytest.raises(QueueUnavailableError):
+            member.commit(done)
+        made.make()
+        published(opened, 5)
+        wait_until(lambda: isinstance(refused(member), PositionLostError))
+        with pytest.raises(PositionLostError, match="made again"):
+            member.poll(100, 0.1)
+        with pytest.raises(PositionLostError):
+            member.commit(done)
+        wait_until(lambda: isinstance(refused(tail), PositionLostError))
+    assert opened.positions(DELIVERIES, "a") == {}
+    assert before is not None
+    assert opened.topic_id(DELIVERIES) not in (before, None)
