@@ -46,8 +46,6 @@ PROBLEMS: Final[problems.Known] = {
     FollowStoreUnavailableError: problems.FOLLOWS_UNAVAILABLE,
     PlotsUnavailableError: problems.PLOTS_UNAVAILABLE,
 }
-NO_KEY_TRIES: Final = 2
-"""How often a pin without a time is tried: another caller may save it first, with another time."""
 
 
 class FeedApi(NamedTuple):
@@ -111,17 +109,10 @@ def _save_pin(api: FeedApi, asked: Asked[Nothing, PinBody]) -> PinLine:
     owner, board = id_of("owner", body.owner), id_of("board", body.board)
     if not isinstance(body.created_ms, UnsetType):
         return wire.line_of_pin(api.service.save_pin(Pin(pin, owner, board, body.created_ms), asked.key))
-    tries_left = NO_KEY_TRIES
-    while True:
-        tries_left -= 1
-        # A repeated request names the same pin, with a key or without one: use the time that the pin got first.
-        known = api.service.pin(pin)
-        created_ms = api.now_ms() if known is None else known.created_ms
-        try:
-            return wire.line_of_pin(api.service.save_pin(Pin(pin, owner, board, created_ms), asked.key))
-        except ActionRefusedError as error:
-            if known is not None or not tries_left or error.reason not in {"pin_differs", "key_reused"}:
-                raise
+    # A key that an earlier program was given has the time that the pin got first.
+    known = api.service.pin(pin)
+    created_ms = api.now_ms() if known is None else known.created_ms
+    return wire.line_of_pin(api.service.save_pin(Pin(pin, owner, board, created_ms), asked.key, is_dated=False))
 
 
 def _delete_pin(api: FeedApi, asked: Asked[Nothing, None]) -> PinLine:

@@ -211,9 +211,11 @@ class FeedService:
         """Unfollows a user or a board; succeeds even if it was not followed."""
         return self._one(Unfollow(follower, followee), key, Unfollowed)
 
-    def save_pin(self, pin: Pin, key: str | None = None) -> PinSaved:
-        """Saves a pin. Saving it again changes nothing; with other values, or after its deletion, it is refused."""
-        return self._one(SavePin(pin), key, PinSaved)
+    def save_pin(self, pin: Pin, key: str | None = None, *, is_dated: bool = True) -> PinSaved:
+        """Saves a pin. Saving it again changes nothing; with other values, or after its deletion, it is refused.
+        is_dated: False if its time is only meant for a pin that is not saved yet; see `Request`.
+        """
+        return self._one(SavePin(pin), key, PinSaved, is_dated=is_dated)
 
     def delete_pin(self, pin: int, key: str | None = None) -> PinDeleted:
         """Deletes a pin for good. An unknown pin is refused."""
@@ -311,9 +313,9 @@ class FeedService:
     def _until(self, deadline_s: float | None) -> float:
         return self._clock() + self._within_s if deadline_s is None else deadline_s
 
-    def _one(self, action: Action, key: str | None, kind: type[R]) -> R:
+    def _one(self, action: Action, key: str | None, kind: type[R], *, is_dated: bool = True) -> R:
         refuse_reserved(action)
-        [answer] = self._follows.record([Request(action, key)])
+        [answer] = self._follows.record([Request(action, key, is_dated)])
         if isinstance(answer, ActionRefusedError):
             raise answer
         assert isinstance(answer, kind)

@@ -58,11 +58,13 @@ class ActionRefusedError(FollowStoreError, NeverError):
 class Request(NamedTuple):
     """A request to record an action. key: 1..128 printable characters, unique to the request. A request that is
     repeated with its key within the purge window has no second effect and gets the first answer, even if that was a
-    refusal.
+    refusal. is_dated: False if the time of a pin to save is one that the caller has chosen for it, because none was
+    asked for: a pin that is saved already keeps its own, and a repetition with a key may have another one.
     """
 
     action: Action
     key: str | None = None
+    is_dated: bool = True
 
 
 ROW_ACTIONS: Final = 2_000

@@ -45,6 +45,7 @@ class ShardRequest(NamedTuple):
     position: the place of its answer among those of the call.
     fingerprint: of the action, if there is a key.
     refusal: the answer, if other shards have already refused the action. It then only has to be kept under the key.
+    is_dated: as of the request.
     """
 
     position: int
@@ -52,11 +53,21 @@ class ShardRequest(NamedTuple):
     key: str | None = None
     fingerprint: bytes = b""
     refusal: ActionRefusedError | None = None
+    is_dated: bool = True
+
+    def has(self, stored: bytes) -> bool:
+        """Whether a key with this fingerprint is that of this request. An earlier program put the time of a pin into it
+        also if that was not asked for.
+        """
+        return stored == self.fingerprint or (not self.is_dated and stored == fingerprint(self.action))
 
 
-def fingerprint(action: Action) -> bytes:
+def fingerprint(action: Action, *, is_dated: bool = True) -> bytes:
     """A digest of an action. Two requests with the same key must have the same one."""
-    return hashlib.blake2b(_encoder.encode(action), digest_size=16).digest()
+    asked: object = action
+    if not is_dated and isinstance(action, SavePin):
+        asked = action.pin.pin, action.pin.owner, action.pin.board
+    return hashlib.blake2b(_encoder.encode(asked), digest_size=16).digest()
 
 
 def decode_answer(key: str, answer: bytes) -> Answer:
@@ -113,7 +124,7 @@ def wanted_by(items: Sequence[ShardRequest], *, boards: bool) -> Wanted:
     pins: set[int] = set()
     boards_of_pins: set[int] = set()
     keys: set[str] = set()
-    for _, action, key, _, _ in items:
+    for _, action, key, *_ in items:
         match action:
             case Follow() | Unfollow():
                 clocks.add(action.follower)
@@ -139,22 +150,23 @@ def record(
     changes = Changes.none()
     answers: list[Answer] = []
     for item in items:
-        _, action, key, asked, refusal = item
+        key = item.key
         stored = None if key is None else standing.keys.get(key)
         answer: Answer
-        if stored is not None and stored[0] != asked:
+        if stored is not None and not item.has(stored[0]):
             answer = key_reused(key or "")
         elif stored is not None and stored[1] is not None:
             answer = decode_answer(key or "", stored[1])
         else:
-            answer = refusal or _record_one(action, now_ms, standing, changes, boards_here=boards_here)
+            answer = item.refusal or _record_one(item, now_ms, standing, changes, boards_here=boards_here)
             if key is not None:
-                standing.keys[key] = changes.keys[key] = (asked, _encode_answer(answer))
+                standing.keys[key] = changes.keys[key] = (item.fingerprint, _encode_answer(answer))
         answers.append(answer)
     return changes, answers
 
 
-def _record_one(action: Action, now_ms: int, standing: Standing, changes: Changes, *, boards_here: bool) -> Answer:
+def _record_one(item: ShardRequest, now_ms: int, standing: Standing, changes: Changes, *, boards_here: bool) -> Answer:
+    action = item.action
     match action:
         case Follow() | Unfollow():
             return _record_edge(action, now_ms, standing, changes)
@@ -162,7 +174,7 @@ def _record_one(action: Action, now_ms: int, standing: Standing, changes: Change
             refusal = refused_as_future(action.pin, now_ms)
             if refusal is None and boards_here:
                 refusal = _claim_board(action.pin, standing, changes)
-            return refusal or _save(action.pin, now_ms, standing, changes)
+            return refusal or _save(action.pin, now_ms, standing, changes, is_dated=item.is_dated)
         case DeletePin():
             return _delete(action.pin, now_ms, standing, changes)
         case _:
@@ -192,19 +204,19 @@ def _claim_board(pin: Pin, standing: Standing, changes: Changes) -> ActionRefuse
     return None if owner is None or owner == pin.owner else foreign_board(pin, owner)
 
 
-def _save(pin: Pin, now_ms: int, standing: Standing, changes: Changes) -> Answer:
+def _save(pin: Pin, now_ms: int, standing: Standing, changes: Changes, *, is_dated: bool) -> Answer:
     stored = standing.pins.get(pin.pin)
     if stored is None:
         return _save_at(pin, now_ms, standing, changes)
     _, owner, board, created_ms, saved_ms, deleted_ms = stored
-    if (pin.owner, pin.board, pin.created_ms) != (owner, board, created_ms):
+    if (pin.owner, pin.board, pin.created_ms if is_dated else created_ms) != (owner, board, created_ms):
         return ActionRefusedError(
             "pin_differs",
             f"pin {pin.pin} is recorded with owner {owner}, board {board} and time {created_ms}: these never change",
         )
     if deleted_ms is not None:
         return ActionRefusedError("pin_deleted", f"pin {pin.pin} was deleted, and cannot be saved again")
-    return PinSaved(pin, saved_ms)
+    return PinSaved(_pin(stored), saved_ms)
 
 
 def _save_at(pin: Pin, now_ms: int, standing: Standing, changes: Changes) -> PinSaved:

@@ -188,7 +188,7 @@ class FollowStore:
         routed: list[tuple[int, ShardRequest]] = []
         entangled: list[tuple[int, ShardRequest]] = []
         for position, request in enumerate(requests):
-            action, key = request
+            action, key, _ = request
             settled_here = key is None and type(action) is not SavePin
             (routed if settled_here else entangled).append((self._home(action), _item(position, request)))
         answers: dict[int, Answer] = {}
@@ -242,7 +242,7 @@ class FollowStore:
 
     def _look_elsewhere(self, routed: Sequence[tuple[int, ShardRequest]]) -> "_Elsewhere":
         looks: dict[int, tuple[set[int], set[str]]] = defaultdict(lambda: (set(), set()))
-        for home, (_, action, key, _, _) in routed:
+        for home, (_, action, key, *_) in routed:
             if isinstance(action, SavePin):
                 looks[self._all.shard_of(action.pin.board)][0].add(action.pin.board)
             if key is not None:
@@ -729,7 +729,7 @@ class _Elsewhere:
         """The answer that is stored under the item's key; a refusal if the key belongs to another action; else None."""
         key = item.key
         assert key is not None
-        if self.fingerprints.get(key, item.fingerprint) != item.fingerprint:
+        if not item.has(self.fingerprints.get(key, item.fingerprint)):
             return recording.key_reused(key)
         answer = self.answers.get(key)
         return None if answer is None else recording.decode_answer(key, answer)
@@ -743,7 +743,7 @@ def _decided(
     """
     for home, item in routed:
         action, key = item.action, item.key
-        if key is not None and stored.fingerprints[key] != item.fingerprint:
+        if key is not None and not item.has(stored.fingerprints[key]):
             answers[item.position] = recording.key_reused(key)
             continue
         refusal = item.refusal
@@ -760,12 +760,13 @@ def _decided(
 
 
 def _item(position: int, request: Request) -> ShardRequest:
-    action, key = request
+    action, key, is_dated = request
     if key is None:
-        return ShardRequest(position, action)
+        return ShardRequest(position, action, is_dated=is_dated)
     if not 1 <= len(key) <= MAX_KEY or not key.isprintable():
         raise InvalidValueError("key", key, f"1 to {MAX_KEY} printable characters")
-    return ShardRequest(position, action, key, recording.fingerprint(action))
+    asked = recording.fingerprint(action, is_dated=is_dated)
+    return ShardRequest(position, action, key, asked, is_dated=is_dated)
 
 
 def _record(

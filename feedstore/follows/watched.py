@@ -35,6 +35,8 @@ FORGOTTEN_S: Final = 60.0
 DRIFT: Final = 0.001
 """How much faster or slower than a shard's this machine's clock may run. Clocks kept in time stay within half of it."""
 
+_AWAY: Final = "follows.shard_away"
+
 _MIX_1: Final = 0xBF58476D1CE4E5B9
 _MIX_2: Final = 0x94D049BB133111EB
 _64_BITS: Final = 2**64 - 1
@@ -174,6 +176,8 @@ class Watched:
 
     def _answered(self) -> None:
         if self._failures:
+            if self._failures >= AWAY_AFTER:
+                _log.info("answers.again", shard=self._number, after=_AWAY, failures=self._failures)
             self._failures = 0
             self._meter.note(metrics.AWAY, 0, self._label)
 
@@ -184,7 +188,7 @@ class Watched:
         self._meter.add(metrics.FAILURES, 1, self._label)
         self._meter.note(metrics.AWAY, int(self._looks is not None and self._failures >= AWAY_AFTER), self._label)
         if self._failures == AWAY_AFTER:
-            _log.warning("follows.shard_away", shard=self._number, error=str(error))
+            _log.warning(_AWAY, shard=self._number, error=str(error))
 
 
 class Shards:

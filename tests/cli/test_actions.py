@@ -30,6 +30,12 @@ def test_actions_reach_the_feed(cli: Cli) -> None:
     assert cli.feed(1) == [10]
 
 
+def test_a_pin_is_saved_again_with_a_key_and_without_a_time(cli: Cli) -> None:
+    words = ("save-pin", 7, "--owner", 2, "--board", 20)
+    first = cli.json(*words, "--key", "k")
+    assert cli.json(*words, "--key", "k") == cli.json(*words) == first
+
+
 def test_json_tells_what_was_recorded(cli: Cli) -> None:
     recorded = cli.json("follow", 1, "--user", 2)
 

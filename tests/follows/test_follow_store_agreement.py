@@ -55,28 +55,31 @@ class Model:
     edges: dict[tuple[int, Followee], tuple[Edge, int]] = field(default_factory=dict)
     boards: dict[int, int] = field(default_factory=dict)
     pins: dict[int, PinState] = field(default_factory=dict)
-    keys: dict[str, tuple[Action, RecordedAction | str, int]] = field(default_factory=dict)
+    keys: dict[str, tuple[object, RecordedAction | str, int]] = field(default_factory=dict)
     refills: dict[tuple[int, str | None], int] = field(default_factory=dict)
     outbox: list[RecordedAction] = field(default_factory=list)
     calls: list[list[RecordedAction]] = field(default_factory=list)
     followers: dict[tuple[Followee, int], Edge] = field(default_factory=dict)
     indexed: dict[tuple[Followee, int], PinState] = field(default_factory=dict)
 
-    def record(self, action: Action, key: str | None) -> RecordedAction | str:
+    def record(self, action: Action, key: str | None, is_dated: bool) -> RecordedAction | str:
+        asked: object = action
+        if isinstance(action, SavePin) and not is_dated:
+            asked = action.pin.pin, action.pin.owner, action.pin.board
         if key is not None and key in self.keys:
-            asked, answer, _ = self.keys[key]
-            return answer if asked == action else "key_reused"
-        answer = self._record(action)
+            stored, answer, _ = self.keys[key]
+            return answer if stored == asked or (not is_dated and stored == action) else "key_reused"
+        answer = self._record(action, is_dated=is_dated)
         if key is not None:
-            self.keys[key] = (action, answer, self.now)
+            self.keys[key] = (asked, answer, self.now)
         return answer
 
-    def _record(self, action: Action) -> RecordedAction | str:
+    def _record(self, action: Action, *, is_dated: bool) -> RecordedAction | str:
         match action:
             case Follow(follower, followee) | Unfollow(follower, followee):
                 return self._edge(follower, followee, active=isinstance(action, Follow))
             case SavePin(pin):
-                return self._save(pin)
+                return self._save(pin, is_dated=is_dated)
             case DeletePin(pin_id):
                 state = self.pins.get(pin_id)
                 if state is None:
@@ -89,7 +92,7 @@ class Model:
         self.outbox.append((Followed if active else Unfollowed)(follower, followee, ts, self.now))
         return self.outbox[-1]
 
-    def _save(self, pin: Pin) -> RecordedAction | str:
+    def _save(self, pin: Pin, *, is_dated: bool) -> RecordedAction | str:
         if pin.created_ms > self.now + MAX_SKEW_MS:
             return "pin_in_the_future"
         if self.boards.setdefault(pin.board, pin.owner) != pin.owner:
@@ -97,9 +100,9 @@ class Model:
         state = self.pins.get(pin.pin)
         if state is None:
             return self._save_now(pin)
-        if state.pin != pin:
+        if state.pin != (pin if is_dated else Pin(pin.pin, pin.owner, pin.board, state.pin.created_ms)):
             return "pin_differs"
-        return "pin_deleted" if state.deleted_ms else PinSaved(pin, state.saved_ms)
+        return "pin_deleted" if state.deleted_ms else PinSaved(state.pin, state.saved_ms)
 
     def _save_now(self, pin: Pin) -> RecordedAction:
         self.pins[pin.pin] = PinState(pin, self.now, None)
@@ -185,7 +188,7 @@ actions: st.SearchStrategy[Action] = st.one_of(
     pins.map(SavePin),
     st.sampled_from(PINS).map(DeletePin),
 )
-requests = st.builds(Request, actions, st.sampled_from([None, None, None, "k1", "k2", "k3"]))
+requests = st.builds(Request, actions, st.sampled_from([None, None, None, "k1", "k2", "k3"]), st.booleans())
 
 
 class Agreement(RuleBasedStateMachine):

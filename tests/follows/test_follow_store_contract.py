@@ -275,6 +275,47 @@ def test_a_key_gives_a_refusal_again_although_it_would_do_now(store: FollowStore
     assert store.pins([5, 6]) == {5: PinState(pin(5), NOW, None)}
 
 
+def test_a_pin_that_is_saved_again_without_a_time_keeps_its_first_one(store: FollowStore, clock: FakeClock):
+    def save(number: int, key: str | None, *, on: int = 70) -> RecordedAction | str:
+        [answer] = store.record([Request(SavePin(pin(number, on=on, created_ms=clock())), key, is_dated=False)])
+        clock.advance(1_000)
+        return answer.reason if isinstance(answer, ActionRefusedError) else answer
+
+    first = {number: save(number, f"key {number}") for number in range(1, 10)}
+    for number, answer in first.items():
+        assert save(number, f"key {number}") == save(number, None) == save(number, f"other {number}") == answer
+        assert save(number, None, on=71) == "pin_differs"
+        assert save(number, f"key {number}", on=71) == "key_reused"
+    assert len(outbox_actions(store)) == len(first)
+
+
+def test_a_pin_without_a_time_that_could_not_be_saved_is_saved_with_its_key_later(
+    store: FollowStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    """The shard of a key may have it when that of the pin does not answer. Its server gives each attempt a time."""
+
+    def save(number: int) -> RecordedAction | str:
+        [answer] = store.record([Request(SavePin(pin(number, created_ms=clock())), f"key {number}", is_dated=False)])
+        return answer.reason if isinstance(answer, ActionRefusedError) else answer
+
+    def fail(*_: object, **__: object) -> None:
+        raise FollowStoreUnavailableError("lost")
+
+    for number in range(1, 10):
+        with monkeypatch.context() as lost:
+            lost.setattr("feedstore.follows.recording.record", fail)
+            with pytest.raises(FollowStoreUnavailableError):
+                save(number)
+        clock.advance(1_000)
+        assert save(number) == PinSaved(pin(number, created_ms=clock()), clock())
+
+
+def test_a_key_of_an_earlier_program_is_that_of_a_pin_without_a_time(store: FollowStore):
+    """Such a program put the time that it gave the pin into the fingerprint."""
+    first = ask(store, SavePin(pin(5)), "key")
+    assert store.record([Request(SavePin(pin(5)), "key", is_dated=False)]) == [first]
+
+
 def test_a_key_used_for_another_action_is_refused_on_whatever_shard(store: FollowStore):
     first = ask(store, Follow(1, user(2)), "key")
     for follower in range(2, 12):

@@ -19,7 +19,7 @@ from feedstore.app.config import DEFAULT, FILE_NAME, Config, load
 from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError
 from feedstore.follows import mysql
-from feedstore.follows.mysql import connections, durability
+from feedstore.follows.mysql import connections, durability, schema
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, Reply
 from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, UnsafeStoreError, WrongStoreError
 from feedstore.follows.versions import latest, migrations
@@ -30,6 +30,7 @@ from feedstore.follows.versions import latest, migrations
     [
         ((1213, 1205, 1062), "again"),
         ((2003, 2006, 2013, 1927, 1290, 1792, 1836), "lost"),
+        ((1040, 1129, 1203, 1226), "full"),
         ((1064, 1045, 1146), "failed"),
     ],
 )
@@ -289,11 +290,14 @@ class Database:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.away = True
+        self.error: pymysql.MySQLError | None = None
         self.version = latest("mysql")
         monkeypatch.setattr(connections, "MySQLConnection", self._connect)
 
     def _connect(self, server: mysql.MySQLServer, bounds: PoolBounds, tls: object) -> "Database":
         if self.away:
+            if self.error is not None:
+                raise self.error
             raise pymysql.OperationalError(2003, f"Can't connect to MySQL server on '{server.host}'")
         return self
 
@@ -323,6 +327,44 @@ def test_a_store_may_be_opened_while_all_of_it_is_away_if_that_is_wanted(databas
             store.following(1)
         database.away = False
         assert store.following(1) == []
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (1040, "Too many connections"),
+        (1203, "max_user_connections"),
+        (1226, "max_connections_per_hour"),
+        (1129, "host is blocked"),
+    ],
+)
+def test_a_database_that_takes_no_more_connections_is_away(database: Database, number: int, said: str):
+    """As it is when many processes are started at once: a web server that is one of them still serves pages."""
+    database.error = pymysql.OperationalError(number, said)
+    with closing(mysql.open_store([parse("mysql://feed@db/follows")], may_be_away=True)) as store:
+        with pytest.raises(FollowStoreUnavailableError, match=said):
+            store.following(1)
+        database.away = False
+        assert store.following(1) == []
+
+
+def test_a_database_that_refuses_the_user_is_wrong(database: Database):
+    database.error = pymysql.OperationalError(1045, "Access denied for user 'feed'")
+    with pytest.raises(FollowStoreUnavailableError, match="Access denied"):
+        mysql.open_store([parse("mysql://feed@db/follows")], may_be_away=True)
+
+
+def test_what_a_server_answers_reads_the_same_wherever_it_is_met(monkeypatch: pytest.MonkeyPatch):
+    def refuse(*_: object) -> None:
+        raise pymysql.OperationalError(1045, "Access denied for user 'feed'")
+
+    monkeypatch.setattr(connections, "MySQLConnection", refuse)
+    monkeypatch.setattr(schema, "MySQLConnection", refuse)
+    where = [parse("mysql://feed@db/follows")]
+    for call in (mysql.create, mysql.missing, mysql.open_store):
+        with pytest.raises(FollowStoreUnavailableError) as refused:
+            call(where)
+        assert str(refused.value) == "mysql://feed@db:3306/follows: Access denied for user 'feed' (error 1045)"
 
 
 def test_a_store_that_is_wrong_is_refused_as_soon_as_it_can_be_reached(database: Database):

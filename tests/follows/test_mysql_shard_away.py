@@ -1,7 +1,5 @@
 """Three shards on a real server, one of them behind a door that closes."""
 
-import asyncio
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +11,7 @@ from feedstore.domain import Follow, Followed, user
 from feedstore.follows import mysql
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.store import FollowStore
+from tests.doors import Door
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following.messages import Task, decode_actions, encode_action, wrap_actions
 from workers.following.topics import ACTIONS, TOPICS
@@ -23,58 +22,6 @@ pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("mariadb")]
 
 AWAY = 1
 DEADLINE_S = 60.0
-
-
-class Door:
-    """A port that leads to a server while it is open."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._to = (host, port)
-        self._loop = asyncio.new_event_loop()
-        self._writers: set[asyncio.StreamWriter] = set()
-        self.is_open = True
-        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
-        self._thread.start()
-        self._server = self._run(asyncio.start_server(self._through, "127.0.0.1", 0))
-        self.port: int = self._server.sockets[0].getsockname()[1]
-
-    def close_door(self) -> None:
-        self.is_open = False
-        self._loop.call_soon_threadsafe(lambda: [each.close() for each in self._writers])
-
-    def end(self) -> None:
-        self.close_door()
-        self._run(self._ended())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    async def _ended(self) -> None:
-        self._server.close()
-        passing = asyncio.all_tasks() - {asyncio.current_task()}
-        for each in passing:
-            each.cancel()
-        await asyncio.gather(*passing, return_exceptions=True)
-
-    def _run(self, work):  # noqa: ANN001, ANN202 - whatever it gives
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(DEADLINE_S)
-
-    async def _through(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self.is_open:
-            writer.close()
-            return
-        there, back = await asyncio.open_connection(*self._to)
-        self._writers |= {writer, back}
-        await asyncio.gather(self._pass(reader, back), self._pass(there, writer))
-        self._writers -= {writer, back}
-
-    async def _pass(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while some := await reader.read(65_536):
-                writer.write(some)
-        except ConnectionError:
-            pass
-        writer.close()
 
 
 @pytest.fixture
@@ -101,7 +48,7 @@ def test_rule_12_others_go_on_without_a_shard_also_from_a_start(servers: tuple[l
     held = set(actions_in(first.unrelayed(1_000, AWAY)))
     first.close()
     assert 5 < len(held) < 40
-    door.close_door()
+    door.becomes("refuse")
 
     store = mysql.open_store(where)
     try:
@@ -143,7 +90,7 @@ def rest(store: FollowStore, door: Door, recorded: set[object], held: set[object
     with pytest.raises(FollowStoreUnavailableError):
         store.backlog()
 
-    door.is_open = True
+    door.becomes("open")
     eventually(lambda: store.about_now() and found.update(relayed()[0]) is None and found == recorded)
     eventually(lambda: relayed()[1])
     assert store.backlog().actions == 0

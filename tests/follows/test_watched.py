@@ -5,8 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
+import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from feedstore.domain import user
 from feedstore.follows import watched
@@ -213,6 +215,26 @@ def test_one_failure_among_others_keeps_nobody_away():
             bench.store.backlog()
         far.away = False
         assert bench.store.backlog().actions == 1
+
+
+def test_the_log_says_when_a_shard_is_away_and_when_it_is_back():
+    clock = Clock()
+    far = FarShard(clock)
+    bench = Bench(far, clock=clock)
+    structlog.reset_defaults()  # a command that ran in this process has its own
+    with capture_logs() as logs:
+        far.away = True
+        for _ in range(watched.AWAY_AFTER + 1):
+            with pytest.raises(FollowStoreUnavailableError):
+                bench.store.backlog()
+        far.away = False
+        bench.look()
+        bench.store.backlog()
+    events = [(each["event"], each["shard"], each.get("after"), each.get("failures")) for each in logs]
+    assert events == [
+        ("follows.shard_away", 0, None, None),
+        ("answers.again", 0, "follows.shard_away", watched.AWAY_AFTER),
+    ]
 
 
 def test_a_clock_that_jumps_ahead_is_logged(monkeypatch: pytest.MonkeyPatch):

@@ -16,7 +16,9 @@ from uuid import UUID
 import pytest
 from kafka import errors as kafka_errors
 from kafka.cluster import ClusterMetadata
-from kafka.protocol.metadata import MetadataRequest
+from kafka.consumer.subscription_state import SubscriptionState
+from kafka.coordinator.consumer import ConsumerCoordinator
+from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
@@ -146,6 +148,26 @@ def test_a_broker_that_does_not_answer_is_not_asked_without_a_pause() -> None:
             for _ in range(10):  # as many failures: it is left alone for half a minute
                 client._manager.update_backoff(broker.node_id)
             assert 10_000 < client.connection_delay(broker.node_id) <= 36_000
+
+
+def test_a_coordinator_that_is_being_connected_to_is_not_looked_up_again() -> None:
+    """A look-up puts off the next heartbeat: a connection that takes long cost a member of a group its partitions."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"127.0.0.1:{silent.getsockname()[1]}"
+        with closing(WaitingClient(bootstrap_servers=[server], reconnect_backoff_ms=1_000)) as client:
+            port = silent.getsockname()[1]
+            found = SimpleNamespace(error_code=0, node_id=1, host="127.0.0.1", port=port)
+            node = client.cluster.add_coordinator(found, CoordinatorType.GROUP, "group")
+            of_group = ConsumerCoordinator(client, SubscriptionState(), group_id="group", enable_auto_commit=False)
+            of_group.coordinator_id = node
+            client.maybe_connect(node)
+            assert not of_group.coordinator_unknown()
+            client.poll(timeout_ms=0)
+            with silent.accept()[0]:
+                client.poll(timeout_ms=0)
+            assert not of_group.coordinator_unknown(), "connected, and not greeted"
+            client._manager.update_backoff(node)
+            assert of_group.coordinator_unknown(), "it has failed"
 
 
 @pytest.fixture

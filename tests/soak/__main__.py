@@ -5,8 +5,10 @@
     python -m tests.soak --stack DIRECTORY --rate 40 --followers 250   more actions, each for fewer feeds
 
 It makes a home of its own on a local stack, with three brokers behind TLS, runs two processes of most stages and a web
-server, and has clients save and delete pins, follow, unfollow and read. Each round draws from the seed what is killed
-or suspended, for how long: a server, some of the processes, or both. Take a stack of its own.
+server, and has clients save and delete pins, follow, unfollow and read. Each round draws from the seed what fails, how,
+and for how long: some of the processes, and one thing around them. That is a server that is killed or suspended, a
+gateway or a database that the network keeps away, a database that is read-only, full or ends connections, or a region
+that is closed or compacted. Take a stack of its own.
 
 When the load has ended, everything must land. Status 1: something that was acknowledged is not stored, a feed is not
 what the follow store says, there are dead letters, a process ended by itself, an action was refused, or a page had no
@@ -19,18 +21,22 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from bench.results import percentile
 from deploy.local import Stack
 from tests.cli.command import Cli
 from tests.soak.clients import FIRST_OWNER, Load, Seen
+from tests.soak.database import Database, database
+from tests.soak.gates import Gates, gates
 from tests.soak.processes import Site
-from tests.soak.rounds import Fault, rounds
+from tests.soak.regions import FeedRegions
+from tests.soak.rounds import AROUND, Fault, Of, rounds
 from tests.soak.servers import Servers
 from tests.stack import certificates, homes
 from tests.stack.own_brokers import PASSWORD, USER, Brokers, own_brokers
@@ -43,6 +49,45 @@ _LANDS_S: Final = 3_600.0
 _LOOKS_EVERY_S: Final = 10.0
 _AT_ONCE: Final = 1_000
 _SHOWN: Final = 10
+
+
+class Place(Protocol):
+    """Where faults happen."""
+
+    def begin(self, name: str, how: str) -> None: ...
+
+    def end(self, name: str, how: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Places:
+    """All that faults happen to."""
+
+    servers: Servers
+    gates: Gates
+    database: Database
+    regions: FeedRegions
+
+    def happen(self, site: Site, faults: Sequence[Fault]) -> None:
+        """Begins all of them together, ends each after its time, and waits until all servers answer."""
+        with site.cluster_away() if any(fault.takes_a_cluster for fault in faults) else nullcontext():
+            began_s = time.monotonic()
+            for fault in faults:
+                self._of(fault, site).begin(fault.name, fault.how)
+            for fault in sorted(faults, key=lambda each: each.lasts_s):
+                time.sleep(max(0.0, began_s + fault.lasts_s - time.monotonic()))
+                self._of(fault, site).end(fault.name, fault.how)
+            self.servers.up()
+
+    def _of(self, fault: Fault, site: Site) -> Place:
+        found: Mapping[Of, Place] = {
+            "server": self.servers,
+            "process": site,
+            "gate": self.gates,
+            "database": self.database,
+            "regions": self.regions,
+        }
+        return found[fault.of]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -59,6 +104,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rate", type=float, default=20.0, help="actions a second (20)")
     parser.add_argument("--followers", type=int, default=1_000, help="of each user who saves pins (1000)")
     parser.add_argument("--owners", type=int, default=4, help="users who save pins (4)")
+    parser.add_argument("--around", nargs="+", choices=sorted({*AROUND}), default=AROUND, help="what else fails (all)")
     options = parser.parse_args(arguments)
     # A polite kill unwinds as Ctrl-C does: what has been started is stopped.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
@@ -66,11 +112,15 @@ def main(arguments: Sequence[str]) -> int:
     with (
         tempfile.TemporaryDirectory(prefix="feedstore-soak-") as directory,
         own_brokers(Path(directory) / "brokers", certificates=_certificates(Path(directory))) as brokers,
-        own_home(stack, Path(directory) / "home", _url(Path(directory), brokers)) as cli,
+        gates(stack) as its_gates,
+        own_home(stack, Path(directory) / "home", _url(Path(directory), brokers), its_gates.instead) as cli,
+        database(stack) as its_database,
         cli.ports() as ports,
     ):
         homes.replay(cli, _follows(options.owners, options.followers))
-        wrong = _soak(Servers(stack, brokers), cli, ports, options)
+        regions = FeedRegions(stack, homes.config_of(cli))
+        places = Places(Servers(stack, brokers), its_gates, its_database, regions)
+        wrong = _soak(places, cli, ports, options)
     for line in wrong[:_SHOWN]:
         print(f"WRONG: {line}", flush=True)
     print(f"{len(wrong):,} faults" if wrong else "all is as it must be", flush=True)
@@ -99,7 +149,7 @@ def _follows(owners: int, followers: int) -> list[bytes]:
     ]
 
 
-def _soak(servers: Servers, cli: Cli, ports: Ports, options: argparse.Namespace) -> list[str]:
+def _soak(places: Places, cli: Cli, ports: Ports, options: argparse.Namespace) -> list[str]:
     """Returns what is wrong, in sentences."""
     site, seen = Site(cli), Seen()
     load = Load(site.address, str(time.time_ns()), options.rate, options.owners, options.followers, site.serves, seen)
@@ -111,11 +161,11 @@ def _soak(servers: Servers, cli: Cli, ports: Ports, options: argparse.Namespace)
 
         rests = Random(options.seed)
         with load.running(options.seed):
-            for faults in rounds(Random(options.seed)):
+            for faults in rounds(Random(options.seed), options.around):
                 if time.monotonic() - began_s > options.seconds:
                     break
                 pages, failed = len(seen.pages_s), len(seen.failed)
-                _happen(servers, site, faults)
+                places.happen(site, faults)
                 time.sleep(rests.uniform(*_REST_S))
                 site.look()
                 say("; ".join([*map(str, faults), _figures(seen, pages), _behind(ports)]))
@@ -135,34 +185,6 @@ def _soak(servers: Servers, cli: Cli, ports: Ports, options: argparse.Namespace)
         if found.exit_code:
             wrong += [f"verify: {line}" for line in found.stdout.splitlines() or found.stderr.splitlines()]
     return wrong
-
-
-def _happen(servers: Servers, site: Site, faults: Sequence[Fault]) -> None:
-    """Begins all of them together, ends each after its time, and waits until all servers answer."""
-    with site.server_away() if any(fault.of == "server" for fault in faults) else nullcontext():
-        _happen_now(servers, site, faults)
-
-
-def _happen_now(servers: Servers, site: Site, faults: Sequence[Fault]) -> None:
-    began_s = time.monotonic()
-    for fault in faults:
-        match fault.of, fault.how:
-            case "process", how:
-                site.break_(fault.name, how)
-            case "server", "kill":
-                servers.kill(fault.name)
-            case "server", "suspend":
-                servers.suspend(fault.name)
-    for fault in sorted(faults, key=lambda each: each.lasts_s):
-        time.sleep(max(0.0, began_s + fault.lasts_s - time.monotonic()))
-        match fault.of, fault.how:
-            case "process", how:
-                site.mend(fault.name, how)
-            case "server", "kill":
-                servers.start(fault.name)
-            case "server", "suspend":
-                servers.resume(fault.name)
-    servers.up()
 
 
 def _figures(seen: Seen, pages: int) -> str:
@@ -202,8 +224,10 @@ def _land(ports: Ports, site: Site, say: Callable[[str], None]) -> bool:
 
 
 def _lost(ports: Ports, seen: Seen) -> list[str]:
-    """What was acknowledged and is not stored."""
+    """What was acknowledged and is not stored, and what is stored of clients that left."""
     lost = []
+    for pins in _portions(seen.left):
+        lost += [f"pin {pin} is stored, and its client left before it had asked" for pin in ports.follows.pins(pins)]
     for pins in _portions(seen.saved):
         states = ports.follows.pins(pins)
         for pin in pins:

@@ -1,12 +1,16 @@
-"""The people of a site: some save pins, some delete them, some follow and unfollow, and many read."""
+"""The people of a site: some save pins, some delete them, some follow and unfollow, many read, and some leave in the
+middle of what they ask or are told.
+"""
 
 import http.client
 import itertools
 import json
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
@@ -21,6 +25,13 @@ _TURNED: Final = 0.1
 """So many of the actions delete a pin, and so many end a follow or begin it again."""
 _READERS: Final = 2
 _READS_EVERY_S: Final = 0.02
+_LEAVES_EVERY_S: Final = 0.5
+_LEAVE_AT_ONCE: Final = 40
+_HEARS: Final = 0.3
+_HEARS_S: Final = 0.1
+"""So many of them wait for an answer, and for so long."""
+_RESETS: Final = struct.pack("ii", 1, 0)
+"""A socket with this `SO_LINGER` says nothing when it is closed: its peer is told that the connection is gone."""
 FIRST_OWNER: Final = 10_000_000
 
 
@@ -28,8 +39,8 @@ FIRST_OWNER: Final = 10_000_000
 class Seen:
     """What the clients have seen. saved: the pins that were acknowledged. deleted: those of them whose deletion was
     acknowledged. unanswered: attempts of actions without an answer; each was repeated with its key. refused: actions
-    that were answered by something else than success. failed: pages that had to be answered and were not. excused:
-    pages that were not answered while a fault explains it.
+    that were answered by something else than success. left: pins of clients that left before they had asked for all.
+    failed: pages that had to be answered and were not. excused: pages that were not answered while a fault explains it.
     """
 
     saved: list[int] = field(default_factory=list)
@@ -37,6 +48,7 @@ class Seen:
     actions: int = 0
     unanswered: int = 0
     refused: list[str] = field(default_factory=list)
+    left: list[int] = field(default_factory=list)
     pages_s: list[float] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     excused: list[str] = field(default_factory=list)
@@ -88,7 +100,10 @@ class Load:
     @contextmanager
     def running(self, seed: int) -> Iterator[None]:
         """Loads until the end of the block. An action that has begun is acknowledged before that."""
-        working = [threading.Thread(target=self._act, args=(Random(seed),))]
+        working = [
+            threading.Thread(target=self._act, args=(Random(seed),)),
+            threading.Thread(target=self._leave, args=(Random(f"{seed} leave"),)),
+        ]
         working += [
             threading.Thread(target=self._read, args=(Random(f"{seed} {number}"),)) for number in range(_READERS)
         ]
@@ -157,6 +172,31 @@ class Load:
                 why = f"{status} {said.decode(errors='replace')[:300]}"
                 (self.seen.failed if must_serve and self.must_serve() else self.seen.excused).append(why)
         client.close()
+
+    def _leave(self, rng: Random) -> None:
+        """Many at once connect; each says a part of a request, or all of one, hears a part of the answer, and goes."""
+        while not self._ended.wait(_LEAVES_EVERY_S):
+            with ExitStack() as going, suppress(OSError):
+                for _ in range(rng.randint(1, _LEAVE_AT_ONCE)):
+                    one = going.enter_context(socket.create_connection(self.address, _TIMEOUT_S))
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESETS)
+                    one.sendall(self._begun(rng))
+                    if rng.random() < _HEARS:
+                        one.settimeout(_HEARS_S)
+                        one.recv(rng.randint(1, 2_000))
+
+    def _begun(self, rng: Random) -> bytes:
+        """A page's request, or the beginning of one for a pin."""
+        if rng.random() < 1 / 2:
+            return (
+                f"GET /v1/users/{rng.randint(1, self.followers)}/feed?limit=100 HTTP/1.1\r\nhost: soak\r\n\r\n".encode()
+            )
+        pin = time.time_ns() // 1_000
+        self.seen.left.append(pin)
+        body = json.dumps({"pin": str(pin), "owner": str(FIRST_OWNER), "board": str(FIRST_OWNER)})
+        head = f"POST /v1/pins HTTP/1.1\r\nhost: soak\r\ncontent-type: application/json\r\ncontent-length: {len(body)}"
+        whole = f"{head}\r\n\r\n{body}".encode()
+        return whole[: rng.randrange(1, len(whole))]
 
 
 def _edge(follower: int, owner: int) -> dict[str, str]:

@@ -59,15 +59,15 @@ class Site:
                 part.remove()
 
     def serves(self) -> bool:
-        """Whether a page must be answered now: neither the web server nor a server of the stack has a fault, or had one
-        a moment ago. While one cluster is away, the other one serves alone. If it has more to do than it can, it does
-        not answer for a second now and then, as while its Java collects garbage.
+        """Whether a page must be answered now: neither the web server nor a whole cluster has a fault, or had one a
+        moment ago. While one cluster is away, the other one serves alone. If it has more to do than it can, it does not
+        answer for a second now and then, as while its Java collects garbage.
         """
         return not self._is_broken and not self._is_alone and time.monotonic() >= self._excused_until_s
 
     @contextmanager
-    def server_away(self) -> Iterator[None]:
-        """A server has a fault until the end of the block."""
+    def cluster_away(self) -> Iterator[None]:
+        """A whole cluster has a fault until the end of the block."""
         self._is_alone = True
         try:
             yield
@@ -79,7 +79,7 @@ class Site:
         """Requests that hung meanwhile may still fail."""
         self._excused_until_s = time.monotonic() + _EXCUSED_S
 
-    def break_(self, name: str, how: str) -> None:
+    def begin(self, name: str, how: str) -> None:
         if not self._is_there(name):
             return
         self._is_broken = self._is_broken or name == SERVE
@@ -88,7 +88,7 @@ class Site:
         else:
             self._parts[name].signal(signal.SIGSTOP)
 
-    def mend(self, name: str, how: str) -> None:
+    def end(self, name: str, how: str) -> None:
         if how == "kill":
             if not self._parts[name].running():
                 self._parts[name].start()

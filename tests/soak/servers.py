@@ -21,30 +21,28 @@ class Servers:
         """Returns when all of the stack's servers answer."""
         self._stack.up(*OF_STACK)
 
-    def kill(self, name: str) -> None:
-        if name in BROKERS:
-            self._brokers.kill(_number(name))
-        else:
-            self._stack.kill(name)
+    def begin(self, name: str, how: str) -> None:
+        match name in BROKERS, how:
+            case True, "kill":
+                self._brokers.kill(_number(name))
+            case True, _:
+                self._brokers.suspend(_number(name))
+            case False, "kill":
+                self._stack.kill(name)
+            case _:
+                self._stack.suspend(name)
 
-    def start(self, name: str) -> None:
-        """Starts what was killed. A broker answers when this returns; for the others, see `up`."""
-        if name in BROKERS:
-            self._brokers.start(_number(name))
-        else:
-            self._stack.start(name, wait=False)
-
-    def suspend(self, name: str) -> None:
-        if name in BROKERS:
-            self._brokers.suspend(_number(name))
-        else:
-            self._stack.suspend(name)
-
-    def resume(self, name: str) -> None:
-        if name in BROKERS:
-            self._brokers.resume(_number(name))
-        else:
-            self._stack.resume(name)
+    def end(self, name: str, how: str) -> None:
+        """A broker answers when this returns; for the others, see `up`."""
+        match name in BROKERS, how:
+            case True, "kill":
+                self._brokers.start(_number(name))
+            case True, _:
+                self._brokers.resume(_number(name))
+            case False, "kill":
+                self._stack.start(name, wait=False)
+            case _:
+                self._stack.resume(name)
 
 
 def _number(broker: str) -> int:

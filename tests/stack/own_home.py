@@ -1,9 +1,10 @@
 """A home on the local stack that shares nothing with anybody: tables, topics and databases of its own names."""
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import pytest
@@ -22,10 +23,13 @@ from workers.queue.kafka.queue import connect
 
 
 @contextmanager
-def own_home(stack: Stack, directory: Path, brokers: str = "") -> Iterator[Cli]:
+def own_home(
+    stack: Stack, directory: Path, brokers: str = "", instead: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Cli]:
     """`feedctl --home DIRECTORY init --stack local`, with every name its own; all of it goes at the end.
 
-    brokers: the url of several, with parameters, in place of the stack's; the topics have three copies then.
+    brokers: the url of several, with parameters, in place of the stack's; the topics have three copies then. instead:
+    what the urls say in place of the addresses of servers.
     """
     needed = [name for name in NAMES if not brokers or name != kafka.NAME]
     stack.up(*needed)
@@ -35,12 +39,16 @@ def own_home(stack: Stack, directory: Path, brokers: str = "") -> Iterator[Cli]:
     separator = "&" if brokers else "?"
 
     def own(kind: stacks.Kind, stack_home: Path | None) -> dict[str, str]:
-        return {
-            there: instead.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
+        return {there: renamed(text) for there, text in (made(kind, stack_home) | queue).items()}
+
+    def renamed(text: str) -> str:
+        for address, other in instead.items():
+            text = text.replace(address, other)
+        return (
+            text.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
             .replace("/follows_", f"/follows_test_{name}_")
             .replace('"\nreplication', f'{separator}prefix=test-{name}."\nreplication')
-            for there, instead in (made(kind, stack_home) | queue).items()
-        }
+        )
 
     cli = Cli(directory)
     try:

@@ -22,6 +22,7 @@ from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.schema import PURGE, definition
 from feedstore.widecolumn.progress import PROGRESS
 from tests.cli.command import Cli, eventually
+from tests.stack.administered import administer
 from tests.stack.own_home import own_home, remove_tables
 from workers.app import wiring
 from workers.following.topics import ACTIONS
@@ -168,17 +169,11 @@ def test_no_worker_starts_on_topics_that_could_lose_what_they_acknowledged(real:
 @contextmanager
 def database_set(stack: Stack, name: str, value: int, usual: int) -> Iterator[None]:
     """A setting of the database has another value."""
-    socket = stack.home / "data" / "mariadb" / "mariadb.sock"
-
-    def set_to(value: int) -> None:
-        argv = ["mariadb", "--no-defaults", f"--socket={socket}", "-e", f"SET GLOBAL {name} = {value}"]
-        subprocess.run(argv, check=True, timeout=60)
-
-    set_to(value)
+    administer(stack, f"SET GLOBAL {name} = {value}")
     try:
         yield
     finally:
-        set_to(usual)
+        administer(stack, f"SET GLOBAL {name} = {usual}")
 
 
 @pytest.mark.alone

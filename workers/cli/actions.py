@@ -30,13 +30,15 @@ def _followee(user: int | None, board: int | None) -> Followee:
     raise click.UsageError("give either --user or --board")
 
 
-def _record(session: Session, action: Action, key: str | None, done: str, *, as_json: bool) -> None:
+def _record(
+    session: Session, action: Action, key: str | None, done: str, *, as_json: bool, is_dated: bool = True
+) -> None:
     try:
         refuse_reserved(action)
     except InvalidValueError as error:
         raise click.UsageError(str(error)) from error
     with session.follows() as follows:
-        [answer] = follows.record([Request(action, key)])
+        [answer] = follows.record([Request(action, key, is_dated)])
     if isinstance(answer, ActionRefusedError):
         if as_json:
             emit_json({"refused": answer.reason, "message": str(answer)})
@@ -107,7 +109,7 @@ def save_pin(
       feedctl save-pin 7 --owner 2 --board 8 --created-ms 1341100972000
     """
     action = SavePin(Pin(pin, owner, board, created_ms or clock_of(session.config)()))
-    _record(session, action, key, f"pin {pin} is saved", as_json=as_json)
+    _record(session, action, key, f"pin {pin} is saved", as_json=as_json, is_dated=created_ms is not None)
 
 
 @click.command()

@@ -119,6 +119,6 @@ def _unreachable(pool: MySQLPool) -> FollowStoreUnavailableError | None:
             return None
     except (pymysql.MySQLError, OSError) as error:
         unavailable = pool.unavailable(error)
-        if meaning(error) != "lost" and not isinstance(error, OSError):
+        if meaning(error) == "failed" and not isinstance(error, OSError):
             raise unavailable from error
         return unavailable

@@ -64,7 +64,7 @@ MAX_PACKET: Final = 1_000_000
 
 MAX_GROUP_CONCAT: Final = 8_000_000
 
-Meaning = Literal["again", "lost", "failed"]
+Meaning = Literal["again", "lost", "full", "failed"]
 
 _AGAIN: Final = frozenset(
     {
@@ -89,15 +89,27 @@ _LOST: Final = frozenset(
         1836,
     }
 )
+_FULL: Final = frozenset(
+    {
+        1040,  # too many connections
+        1129,  # this host has failed to connect too often
+        1203,  # too many connections of this user
+        1226,  # too many of this user in an hour
+    }
+)
 
 
 def meaning(error: BaseException) -> Meaning:
-    """again: the transaction did nothing, and may do better now. lost: the connection, or the primary at its end."""
+    """again: the transaction did nothing, and may do better now. lost: the connection, or the primary at its end. full:
+    the server takes no more connections now, and those that are open are as good as before.
+    """
     if isinstance(error, pymysql.err.InterfaceError):
         return "lost"
     number = error.args[0] if isinstance(error, pymysql.MySQLError) and error.args else None
     if number in _AGAIN:
         return "again"
+    if number in _FULL:
+        return "full"
     return "lost" if number in _LOST else "failed"
 
 
@@ -256,8 +268,8 @@ class MySQLPool:
         self._closed = True
         self.forget_idle()
 
-    def unavailable(self, error: BaseException | str) -> FollowStoreUnavailableError:
-        return FollowStoreUnavailableError(f"{self.server}: {_described(error)}")
+    def unavailable(self, error: BaseException | str, what: str = "") -> FollowStoreUnavailableError:
+        return FollowStoreUnavailableError(f"{self.server}: {what}{described(error)}")
 
     def _take(self) -> MySQLConnection:
         if self._closed:
@@ -302,7 +314,7 @@ def _connected(**given: Any) -> "pymysql.Connection[Any]":
         raise pymysql.OperationalError(2061, f"{error}: use TLS, or pip install 'PyMySQL[rsa]'") from error
 
 
-def _described(error: BaseException | str) -> str:
+def described(error: BaseException | str) -> str:
     if isinstance(error, pymysql.MySQLError) and len(error.args) > 1:
         return f"{error.args[1]} (error {error.args[0]})"
     return str(error)

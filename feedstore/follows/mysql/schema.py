@@ -5,7 +5,7 @@ from typing import Final
 
 import pymysql
 
-from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
+from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, described
 from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.port import FollowStoreUnavailableError, WrongStoreError
 from feedstore.follows.versions import latest, migrations, refuse_shard, refuse_version
@@ -36,7 +36,7 @@ def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) ->
             # The lock goes with the connection.
             connection.close()
     except (pymysql.MySQLError, OSError) as error:
-        raise FollowStoreUnavailableError(f"{server}: {error}") from error
+        raise FollowStoreUnavailableError(f"{server}: {described(error)}") from error
 
 
 def is_missing(server: MySQLServer, bounds: PoolBounds) -> bool:
@@ -47,7 +47,7 @@ def is_missing(server: MySQLServer, bounds: PoolBounds) -> bool:
     except (pymysql.MySQLError, OSError) as error:
         if isinstance(error, pymysql.MySQLError) and error.args[0] == _UNKNOWN_DATABASE:
             return True
-        raise FollowStoreUnavailableError(f"{server}: {error}") from error
+        raise FollowStoreUnavailableError(f"{server}: {described(error)}") from error
 
 
 def check(connection: MySQLConnection, server: MySQLServer, shard: int, shards: int) -> None:

@@ -123,7 +123,7 @@ class MySQLShard:
             if connection.open:
                 raise  # the server has answered: it did not commit
             self._pool.forget_idle()
-            raise self._pool.unavailable(f"lost while it committed, with an unknown outcome: {error}") from error
+            raise self._pool.unavailable(error, "lost while it committed, with an unknown outcome: ") from error
 
     def settled_ms(self) -> int:
         settled_ms = self._settle()
@@ -139,12 +139,13 @@ class MySQLShard:
                     settled_ms = connection.run([sql.settle(now_ms, self._own())])[0].last_id
             except (pymysql.MySQLError, OSError) as error:
                 # A connection may have died in the pool; the next attempt is as good as a repetition.
-                if meaning(error) == "failed":
-                    raise self._pool.unavailable(error) from error
-                if meaning(error) == "again":
-                    self._settle_again_s = time.monotonic() + SETTLE_AGAIN_S
-                else:
-                    self._pool.forget_idle()
+                match meaning(error):
+                    case "again":
+                        self._settle_again_s = time.monotonic() + SETTLE_AGAIN_S
+                    case "lost":
+                        self._pool.forget_idle()
+                    case "full" | "failed":
+                        raise self._pool.unavailable(error) from error
             else:
                 if settled_ms:
                     return settled_ms

@@ -22,6 +22,8 @@ is less than a third of the time in which a new client must find a broker: if on
 TOLD: Final = 4
 """How many reasons are told if no broker is found."""
 DIRECT: Final = "direct"
+_COORDINATOR: Final = "coordinator-"
+"""The library calls connections to coordinators so."""
 
 
 class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no types
@@ -32,6 +34,10 @@ class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no
     producer with something to send and a consumer whose heartbeat is due then ask without a pause. That takes a whole
     processor for each worker, just when something is wrong (https://github.com/dpkp/kafka-python/issues/1907; seen in
     3.0.12). A connection that is made ends the wait, so nothing is sent later because of it.
+
+    The coordinator of a group is not waited for here: its caller takes one with a wait for dead, and looks it up again
+    and again while the connection is made. Each look-up puts off the next heartbeat, so that a connection that takes
+    long cost a member its partitions. What is sent to a coordinator waits for the connection by itself.
 
     When it is closed, it closes its sockets. If something was still to be written on a connection, such as a heartbeat,
     the library's own client leaves that socket to the garbage collector (seen in 3.0.12).
@@ -52,8 +58,8 @@ class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no
         """The wait in milliseconds; 0 if the broker is connected, or was not tried."""
         delay_ms: float = super().connection_delay(node_id) * 1_000
         connection = self._manager._conns.get(node_id)  # noqa: SLF001 - as the class does that is extended here
-        is_connecting = connection is not None and not connection.connected
-        return max(delay_ms, LOOK_AGAIN_MS) if is_connecting else delay_ms
+        waits = connection is not None and not connection.connected and not str(node_id).startswith(_COORDINATOR)
+        return max(delay_ms, LOOK_AGAIN_MS) if waits else delay_ms
 
 
 class _Connections(KafkaConnectionManager):  # type: ignore[misc]  # the library has no types
