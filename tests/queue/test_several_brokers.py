@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
+import kafka
 import pytest
 from kafka_bench import wait_until
 from queue_benches import after
@@ -22,7 +23,7 @@ from workers.queue.kafka import KafkaAddress, KafkaQueue, parse, topics
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.queue import connect
 from workers.queue.kafka.topics import TopicDefinition
-from workers.queue.port import QueueUnavailableError
+from workers.queue.port import Message, QueueUnavailableError
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("several_brokers")]
 
@@ -48,6 +49,12 @@ def wanted(address: KafkaAddress) -> list[TopicDefinition]:
     made = topics.definitions(address, TOPICS, partitions=PARTITIONS, replication=3, action_age_ms=86_400_000)
     assert topics.apply(address, made) == []
     return made
+
+
+@pytest.fixture
+def opened(address: KafkaAddress, wanted: list[TopicDefinition]) -> Iterator[KafkaQueue]:
+    with closing(KafkaQueue.open(address, TOPICS)) as queue:
+        yield queue
 
 
 @contextmanager
@@ -199,6 +206,31 @@ def test_rule_12_partitions_that_no_broker_leads_keep_no_member_from_the_others(
             for ask in opened.ends, opened.earliest, opened.tail:
                 with pytest.raises(QueueUnavailableError, match="no broker leads"):
                     ask(DELIVERIES)
+
+
+def test_a_member_whose_coordinator_hangs_does_not_look_again_and_again(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, opened: KafkaQueue
+) -> None:
+    """Its heartbeat is overdue then, for as long as the connection lasts."""
+    looks = 0
+    look = kafka.KafkaConsumer._poll_once
+
+    def counted(*arguments: object, **more: object) -> object:
+        nonlocal looks
+        looks += 1
+        return look(*arguments, **more)
+
+    with closing(opened.consumer(DELIVERIES, GROUP)) as member:
+        opened.publish(DELIVERIES, [b"x"])
+        read: list[Message] = []
+        wait_until(lambda: bool(read), lambda: read.extend(member.poll(100, 0.1)))
+        coordinator = int(member._client._coordinator.coordinator_id.removeprefix("coordinator-"))
+        monkeypatch.setattr(kafka.KafkaConsumer, "_poll_once", counted)
+        with suspended(brokers, coordinator):
+            for _ in range(8):
+                with suppress(QueueUnavailableError):
+                    member.poll(100, 1.0)
+    assert 0 < looks < 200
 
 
 def unled(address: KafkaAddress) -> set[int]:

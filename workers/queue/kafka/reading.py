@@ -38,7 +38,7 @@ CLOSE_S: Final = 5.0
 
 def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
     """Opens a client that never moves a position by itself; raises kafka-python's errors. options: further ones."""
-    return kafka.KafkaConsumer(
+    made = kafka.KafkaConsumer(
         enable_auto_commit=False,
         # If the messages at a position are gone, the client must not silently choose another position (rule 8).
         auto_offset_reset="none",
@@ -51,6 +51,12 @@ def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
         **options,
         **address.options(),
     )
+    # It waits for messages until a heartbeat is due, although another thread sends that. While a coordinator hangs, a
+    # heartbeat is overdue, and each member took a whole processor to look again and again (seen in 3.0.12).
+    coordinator = made._coordinator  # noqa: SLF001 - it has no setting
+    due_s = coordinator.time_to_next_poll
+    coordinator.time_to_next_poll = lambda: max(SLICE_S, due_s())
+    return made
 
 
 def ends_of(client: kafka.KafkaConsumer, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
