@@ -2,7 +2,8 @@
 
 import threading
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.port import Cell, DeleteCells, DeleteColumns, Mutation, Sweep, Table, UnavailableError
@@ -10,12 +11,37 @@ from feedstore.widecolumn.resolution import Version, garbage, masks, visible
 from tests.widecolumn.written import cells_in
 
 
+class _Row:
+    """All versions of a row. Those that decide, the newest put and the newest marker of each column, are kept at hand,
+    and so is what they show until a write: rows are read more often than written, and have many versions of a column.
+    """
+
+    def __init__(self, versions: Iterable[Version] = ()) -> None:
+        self.versions: set[Version] = set()
+        self._newest: dict[tuple[bytes, bool], Version] = {}
+        self._cells: list[Cell] | None = None
+        for version in versions:
+            self.add(version)
+
+    def add(self, version: Version) -> None:
+        self.versions.add(version)
+        key = version.column, version.is_marker
+        if key not in self._newest or version.timestamp > self._newest[key].timestamp:
+            self._newest[key] = version
+            self._cells = None
+
+    def cells(self) -> list[Cell]:
+        if self._cells is None:
+            self._cells = visible(self._newest.values())
+        return self._cells.copy()
+
+
 class MemoryStore:
     """A table as a set of versions per row. Nothing is ever overwritten, so order and repetition cannot matter."""
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._rows: dict[bytes, set[Version]] = {}
+        self._rows: defaultdict[bytes, _Row] = defaultdict(_Row)
         self._closed = False
         self._lock = threading.Lock()
 
@@ -26,7 +52,7 @@ class MemoryStore:
             for mutation in batch:
                 is_marker = isinstance(mutation, DeleteColumns | DeleteCells)
                 for row, column, timestamp in cells_in(mutation):
-                    self._rows.setdefault(row, set()).add(Version(column, timestamp, is_marker))
+                    self._rows[row].add(Version(column, timestamp, is_marker))
 
     def read(
         self,
@@ -44,7 +70,7 @@ class MemoryStore:
         check_row(self._table, row)
         with self._lock:
             self._check_open()
-            return visible(self._rows.get(row, ()))
+            return self._rows[row].cells() if row in self._rows else []
 
     def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
         return [self.cells(row) for row in rows]
@@ -53,7 +79,11 @@ class MemoryStore:
         check_row(self._table, row)
         with self._lock:
             self._check_open()
-            return masks(self._rows.get(row, ()), columns)
+            return masks(self.versions_of(row), columns)
+
+    def versions_of(self, row: bytes) -> Collection[Version]:
+        """All that is stored of a row, visible or not."""
+        return self._rows[row].versions if row in self._rows else ()
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)
@@ -66,16 +96,17 @@ class MemoryStore:
         with self._lock:
             self._check_open()
             done = Sweep(rows=len(self._rows))
-            for row, versions in list(self._rows.items()):
-                drop = garbage(versions, self._table.keep, now_ms, self._table.purge_window_ms)
-                versions.difference_update(*drop)
+            for row, stored in list(self._rows.items()):
+                drop = garbage(stored.versions, self._table.keep, now_ms, self._table.purge_window_ms)
                 done = Sweep(
                     rows=done.rows,
                     trimmed=done.trimmed + len(drop.trimmed),
                     masked=done.masked + len(drop.masked),
                     markers=done.markers + len(drop.markers),
                 )
-                if not versions:
+                if left := stored.versions.difference(*drop):
+                    self._rows[row] = _Row(left) if any(drop) else stored
+                else:
                     del self._rows[row]
             return done
 

@@ -272,7 +272,7 @@ class Asked(MemoryStore):
         if row.startswith(b"a") and self.before_applied:
             self.before_applied.pop(0)()
         if row.startswith(b"k"):
-            self.versions += len({each.column for each in self._rows.get(row, ())})
+            self.versions += len({each.column for each in self.versions_of(row)})
         return super().cells(row)
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
@@ -280,7 +280,7 @@ class Asked(MemoryStore):
         shown = {each.column for each in super().cells(row)}
         skipped = {column for column in shown if after is not None and column <= after}
         found = super().read(row, after, limit, deadline_s)
-        self.versions = before + sum(each.column not in skipped for each in self._rows.get(row, ()))
+        self.versions = before + sum(each.column not in skipped for each in self.versions_of(row))
         return found
 
 
