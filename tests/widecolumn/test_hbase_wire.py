@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 from thriftpy2.protocol import TBinaryProtocol
+from thriftpy2.protocol.exc import TProtocolException
 from thriftpy2.thrift import TProcessor
 from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
 
@@ -74,8 +75,8 @@ class Gateway:
         try:
             while True:
                 self._processor.process(protocol, protocol)
-        except (TTransportException, OSError):
-            pass
+        except (TTransportException, TProtocolException, OSError):
+            pass  # the client has gone
 
 
 @contextmanager
