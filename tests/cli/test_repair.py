@@ -18,7 +18,7 @@ from feedstore.app import config as configuration
 from feedstore.boards import Boards
 from feedstore.domain import Pin, SavePin
 from feedstore.following import FEEDS, mutations
-from feedstore.follows.port import actions_in
+from feedstore.follows.port import Request, actions_in
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli, writer_pid
 from workers.app import home, until, wiring
@@ -286,7 +286,7 @@ def test_a_file_that_is_no_database_any_more_is_a_fault_that_an_operator_mends(
 
 
 def save_pin(ports: Ports, pin: int) -> None:
-    [saved] = ports.follows.record([(SavePin(Pin(pin, owner=2, board=20, created_ms=1_000 + pin)), None)])
+    [saved] = ports.follows.record([Request(SavePin(Pin(pin, owner=2, board=20, created_ms=1_000 + pin)))])
     assert not isinstance(saved, Exception)
 
 
