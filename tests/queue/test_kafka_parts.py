@@ -1,5 +1,6 @@
 """The parts of the Kafka adapter that need no broker: urls, errors, positions, what was fetched ahead."""
 
+import asyncio
 import random
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.queue.kafka import (
     KafkaAddress,
     KafkaTail,
+    coordinators,
     dead_letters,
     parse,
     producers,
@@ -168,6 +170,30 @@ def test_a_coordinator_that_is_being_connected_to_is_not_looked_up_again() -> No
             assert not of_group.coordinator_unknown(), "connected, and not greeted"
             client._manager.update_backoff(node)
             assert of_group.coordinator_unknown(), "it has failed"
+
+
+def test_the_coordinator_is_not_asked_for_without_a_pause() -> None:
+    """The brokers name one that has died until they have another one."""
+    now_s = 10.0
+    asked_s: list[float] = []
+
+    async def sleep(wait_s: float) -> None:
+        nonlocal now_s
+        now_s += wait_s
+
+    async def ask() -> str:
+        asked_s.append(now_s)
+        return "coordinator-2"
+
+    of_group = SimpleNamespace(
+        time_to_next_poll=lambda: 0.0, _send_group_coordinator_request=ask, _net=SimpleNamespace(sleep=sleep)
+    )
+    coordinators.calm(of_group, lambda: now_s)
+    assert of_group.time_to_next_poll() == coordinators.LOOK_S
+    for pause_s in (0.0, 0.0, 0.03, 5.0):
+        now_s += pause_s
+        assert asyncio.run(of_group._send_group_coordinator_request()) == "coordinator-2"
+    assert asked_s == pytest.approx([10.0, 10.1, 10.2, 15.2])
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ The topics have three copies. Each broker leads a part of the partitions, and kn
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
@@ -12,6 +13,7 @@ from uuid import uuid4
 
 import kafka
 import pytest
+from kafka.coordinator.base import BaseCoordinator
 from kafka_bench import wait_until
 from queue_benches import after
 
@@ -208,29 +210,39 @@ def test_rule_12_partitions_that_no_broker_leads_keep_no_member_from_the_others(
                     ask(DELIVERIES)
 
 
-def test_a_member_whose_coordinator_hangs_does_not_look_again_and_again(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, opened: KafkaQueue
+@pytest.mark.parametrize("away", [suspended, killed])
+def test_a_member_whose_coordinator_is_away_does_not_look_again_and_again(
+    away: Callable[..., "contextmanager[None]"],
+    brokers: Brokers,
+    monkeypatch: pytest.MonkeyPatch,
+    opened: KafkaQueue,
 ) -> None:
-    """Its heartbeat is overdue then, for as long as the connection lasts."""
-    looks = 0
-    look = kafka.KafkaConsumer._poll_once
+    """While it hangs, the next heartbeat is overdue. If it has died, the others name it until they have another one."""
+    calls: Counter[str] = Counter()
 
-    def counted(*arguments: object, **more: object) -> object:
-        nonlocal looks
-        looks += 1
-        return look(*arguments, **more)
+    def count(of: type, name: str) -> None:
+        call = getattr(of, name)
 
+        def counted(*arguments: object, **more: object) -> object:
+            calls[name] += 1
+            return call(*arguments, **more)
+
+        monkeypatch.setattr(of, name, counted)
+
+    count(kafka.KafkaConsumer, "_poll_once")
+    count(BaseCoordinator, "_send_group_coordinator_request")
     with closing(opened.consumer(DELIVERIES, GROUP)) as member:
         opened.publish(DELIVERIES, [b"x"])
         read: list[Message] = []
         wait_until(lambda: bool(read), lambda: read.extend(member.poll(100, 0.1)))
         coordinator = int(member._client._coordinator.coordinator_id.removeprefix("coordinator-"))
-        monkeypatch.setattr(kafka.KafkaConsumer, "_poll_once", counted)
-        with suspended(brokers, coordinator):
+        calls.clear()
+        with away(brokers, coordinator):
             for _ in range(8):
                 with suppress(QueueUnavailableError):
                     member.poll(100, 1.0)
-    assert 0 < looks < 200
+    assert 0 < calls["_poll_once"] < 200
+    assert calls["_send_group_coordinator_request"] < 200
 
 
 def unled(address: KafkaAddress) -> set[int]:

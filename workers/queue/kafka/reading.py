@@ -9,6 +9,7 @@ import kafka
 from kafka.errors import LeaderNotAvailableError, LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import TopicPartition
 
+from workers.queue.kafka import coordinators
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.prefetch import PrefetchBuffer
@@ -51,11 +52,7 @@ def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
         **options,
         **address.options(),
     )
-    # It waits for messages until a heartbeat is due, although another thread sends that. While a coordinator hangs, a
-    # heartbeat is overdue, and each member took a whole processor to look again and again (seen in 3.0.12).
-    coordinator = made._coordinator  # noqa: SLF001 - it has no setting
-    due_s = coordinator.time_to_next_poll
-    coordinator.time_to_next_poll = lambda: max(SLICE_S, due_s())
+    coordinators.calm(made._coordinator)  # noqa: SLF001 - it has no settings for it
     return made
 
 
