@@ -389,24 +389,14 @@ def test_connections_that_died_in_the_pool_are_replaced(open_one: Opener, raw: M
     assert store.backlog().actions == 1
 
 
-def test_connections_that_were_idle_for_long_are_not_used_again(open_one: Opener):
-    store = open_one()
-    pool = shard_of(store)._pool
-    store.now()
-    (idle,) = pool._idle
-    idle.idle_since_s -= 6
-    store.now()
-    assert not idle.open
-    assert pool._idle
-
-
-def test_a_connection_is_not_used_for_ever(open_one: Opener):
-    """Its server may be a replica by now, which only a new connection notices."""
+@pytest.mark.parametrize(("since", "ago_s"), [("idle_since_s", 6), ("opened_s", 61)])
+def test_connections_that_were_idle_or_open_for_long_are_not_used_again(open_one: Opener, since: str, ago_s: float):
+    """The server closes the idle ones; and it may be a replica by now, which only a new connection notices."""
     store = open_one()
     pool = shard_of(store)._pool
     store.now()
     (old,) = pool._idle
-    old.opened_s -= 61
+    setattr(old, since, getattr(old, since) - ago_s)
     store.now()
     assert not old.open
     assert pool._idle

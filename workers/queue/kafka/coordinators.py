@@ -13,11 +13,11 @@ FIND_S: Final = 0.1
 def calm(coordinator: Any, clock: Callable[[], float] = time.monotonic) -> None:
     """Makes the coordinator of a client of kafka-python wait in outages (what it corrects was seen in 3.0.12).
 
-    A member waits for messages until its next heartbeat is due, although another thread sends it. While the coordinator
-    hangs, it is overdue, and a member took a whole processor to look again and again.
+    A member waits for messages until its next heartbeat is due, although another thread sends heartbeats. While the
+    coordinator hangs, the next heartbeat is always overdue: a member took a whole processor to look again and again.
 
-    When the coordinator has died, the other brokers name it until they have another one. A member cannot connect, asks
-    who it is, and is told the same: thousands of times in the seconds until then, and so did each other member.
+    If the coordinator has died, the other brokers name it until they have chosen another one. A member cannot connect
+    to it, asks who it is, and gets the same answer: each member asked up to a thousand times a second.
     """
     due_s = coordinator.time_to_next_poll
     coordinator.time_to_next_poll = lambda: max(LOOK_S, due_s())
