@@ -37,7 +37,7 @@ def test_every_error_of_a_port_has_an_answer() -> None:
         (UnavailableError(""), 3),
         (FollowStoreUnavailableError(""), 3),
         (QueueUnavailableError(""), 3),
-        (PositionLostError(""), 3),
+        (PositionLostError(""), 1),
         (NoGenerationError(""), 3),
         (ConfigError(""), 2),
         (DamagedError(""), 2),

@@ -7,23 +7,31 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn, cast
 
 import pytest
 
 from feedstore.app import config as configuration
 from feedstore.clocks import wall_ms
 from feedstore.follows.store import FollowStore
-from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.progress import Progress
+from feedstore.replicas.replicas import Replica
+from feedstore.widecolumn import UnavailableError, WideColumnStore
+from feedstore.widecolumn.progress import PROGRESS, Progress
 from tests.cli.command import Cli
 from workers.app import wiring
+from workers.following import landed
 from workers.following.applied import NUMBERS, note_new_queue
+from workers.following.groups import EXPANDER, writer_group
 from workers.following.ports import Ports
-from workers.following.topics import ACTIONS, RETRIES
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.embedded import EmbeddedQueue
+from workers.queue.port import PositionLostError, QueueUnavailableError, lag_of
 
 ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "3"))
 USERS, FOLLOWEES = range(1, 6), range(11, 17)
@@ -341,3 +349,173 @@ def test_a_worker_that_is_killed_and_a_queue_that_is_lost_under_load(cli: Cli) -
     cli.work()
 
     _right(cli, model)
+
+
+# Actions that are lost while there is a queue
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _relay_all(cli: Cli) -> None:
+    with cli.ports(access="write") as ports:
+        relay, *_ = wiring.relays(ports, configuration.load(cli.home, {}))
+        while relay.step():
+            pass
+
+
+def _drop_actions(cli: Cli) -> None:
+    """Drops the actions that no expander has read, as brokers do in the end."""
+    with cli.ports(access="write") as ports:
+        ports.queue.expire(-1, {topic: [group] for topic, group in landed.groups(ports) if topic != ACTIONS})
+
+
+def _make_actions_again(cli: Cli) -> None:
+    """Does what Kafka does to groups if their topic is removed: the new one is empty, and they have no positions."""
+    _drop_actions(cli)
+    with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
+        file.execute("DELETE FROM positions WHERE consumer_group = ?", (EXPANDER,))
+
+
+LOSSES = {"dropped": _drop_actions, "made again": _make_actions_again}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_lost_actions_are_noticed_and_brought_back(cli: Cli, loss: str) -> None:
+    model = Model(random.Random(11))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    LOSSES[loss](cli)
+    assert f"actions were lost before they were expanded: end all expanders, then: {cli.hint('reindex')}" in (
+        cli("status", code=1).stdout
+    )
+    for words in (["work", "--until-idle"], ["rebuild", "--all"], ["rebuild", "--all", "--cluster", "b"]):
+        assert cli.hint("reindex") in cli(*words, code=1).stderr, words
+    shutil.rmtree(cli.home / "data" / "b")
+    assert cli.hint("reindex") in cli("rebuild", "--all", "--cluster", "b", code=1).stderr
+
+    assert "actions will be relayed again" in cli("reindex").stdout
+
+    cli("rebuild", "--all", "--cluster", "b")
+    _record(cli, model, 20)
+    cli.work()
+    _right(cli, model)
+    assert "nothing was changed" in cli("reindex").stderr
+    _right(cli, model)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_no_watermark_claims_actions_that_were_lost(cli: Cli, loss: str) -> None:
+    """A tick was on its way when they were lost: it says that they were before it."""
+    model = Model(random.Random(12))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    config = configuration.load(cli.home, {})
+    with cli.ports(access="write") as ports:
+        LOSSES[loss](cli)
+        wiring.ticker(ports, config).tick()
+    with cli.ports() as ports:
+        before = Progress(ports.replicas["a"].progress).watermark()
+    cli("reindex")
+
+    with cli.ports(access="write") as ports:
+        loops = [wiring.expander(ports, config), *wiring.writing(ports, config, "a")]
+        for _ in range(20):
+            for loop in loops:
+                loop.step()
+        for loop in loops:
+            loop.close()
+        assert lag_of(ports.queue, ACTIONS, EXPANDER) == lag_of(ports.queue, DELIVERIES, writer_group("a")) == 0
+        assert Progress(ports.replicas["a"].progress).watermark() == before
+
+    cli.work()
+    _right(cli, model)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("step", ["relay_again", "publish", "move", "consumer"])
+def test_a_reindex_of_lost_actions_that_dies_is_done_again(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, step: str, loss: str
+) -> None:
+    model = Model(random.Random(13))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    LOSSES[loss](cli)
+    owner = FollowStore if step == "relay_again" else EmbeddedQueue
+    done = getattr(owner, step)
+
+    def dies(*arguments: object, **named: object) -> None:
+        done(*arguments, **named)
+        raise QueueUnavailableError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, dies)
+        cli("reindex", code=3)
+
+    cli("reindex")
+    cli.work()
+    _right(cli, model)
+
+
+def test_lost_actions_that_the_outbox_does_not_keep_any_more_are_named(cli: Cli) -> None:
+    """The records of the follow store still have them."""
+    model = Model(random.Random(14))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    _drop_actions(cli)
+    with cli.ports(access="write") as ports:
+        while ports.follows.expire(-1_000, 1_000):
+            pass
+        for replica in ports.replicas.values():
+            Progress(replica.progress).hold([(1, ports.follows.now() + 1)])
+
+    said = cli("reindex", code=1).stderr
+
+    assert cli.hint("reconcile") in said
+    cli.work()
+    cli("reconcile")
+    cli("repair")
+    _right(cli, model)
+
+
+def test_actions_are_not_lost_before_an_expander_has_ever_read(cli: Cli) -> None:
+    """A group without positions is one that begins."""
+    model = Model(random.Random(15))
+    _record(cli, model, 20)
+    _relay_all(cli)
+    with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
+        file.execute("DELETE FROM positions WHERE consumer_group = ?", (EXPANDER,))
+
+    assert "nothing was changed" in cli("reindex").stderr
+    cli.work()
+    _right(cli, model)
+
+
+class _Away:
+    """The notes of a cluster that does not answer."""
+
+    def cells(self, *_: object) -> NoReturn:
+        raise UnavailableError("away")
+
+
+def test_an_expander_whose_group_has_no_position_waits_for_a_cluster_that_says_why(cli: Cli) -> None:
+    cli.work()
+    _make_actions_again(cli)
+    config = configuration.load(cli.home, {})
+    with cli.ports() as ports:
+        away = {name: Replica(name, {PROGRESS: cast("WideColumnStore", _Away())}) for name in ports.replicas}
+        with closing(wiring.expander(replace(ports, replicas=away), config)) as expander:
+            assert not expander.step()
+        one = away | {"b": ports.replicas["b"]}
+        with (
+            closing(wiring.expander(replace(ports, replicas=one), config)) as expander,
+            pytest.raises(PositionLostError, match="reindex"),
+        ):
+            expander.step()
+        assert ports.queue.positions(ACTIONS, EXPANDER) == {}

@@ -8,14 +8,15 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from feedstore.app import config as configuration
 from tests.cli.command import Cli, eventually
 from tests.stack.own_brokers import Brokers, own_brokers
 from workers.app import wiring
-from workers.following.groups import cluster_groups
-from workers.following.topics import DELIVERIES
+from workers.following.groups import EXPANDER, cluster_groups
+from workers.following.topics import ACTIONS, DELIVERIES
 from workers.queue.kafka.queue import connect
 from workers.queue.port import Topic
 
@@ -102,3 +103,60 @@ def test_a_worker_whose_topic_is_removed_waits_and_says_that_deliveries_are_lost
         worker.wait(60)
     assert "ValueError" not in log.read_text()
     assert cli.json("status", code=1)["problems"][:2] == [LOST.format("a"), LOST.format("b")]
+
+
+def relayed(cli: Cli) -> None:
+    """Relays all that was recorded, and expands nothing."""
+    with cli.ports(access="write") as ports:
+        (relay, *_) = wiring.relays(ports, configuration.load(cli.home, {}))
+        while ports.follows.unrelayed(1):
+            relay.step()
+
+
+def dropped(cli: Cli, topic: Topic[object]) -> None:
+    """Drops all messages of a topic, as retention does."""
+    address = wiring.kafka_address(configuration.load(cli.home, {}))
+    with cli.ports() as ports, closing(connect(address)) as admin:
+        ends = ports.queue.ends(topic)
+        admin.delete_records({TopicPartition(name_of(cli, topic), each): end for each, end in ends.items()})
+
+
+@pytest.mark.parametrize("loss", ["expired", "topic made again"])
+def test_lost_actions_come_back_as_the_message_says(cli: Cli, loss: str) -> None:
+    """While no expander ran. A tick that comes before `reindex` says that they are in the topic."""
+    cli.work()
+    cli("save-pin", 8, "--owner", 2, "--board", 8)
+    cli("unfollow", 1, "--user", 2)
+    cli("follow", 1, "--user", 3)
+    cli("save-pin", 9, "--owner", 3, "--board", 9)
+    relayed(cli)
+    if loss == "expired":
+        dropped(cli, ACTIONS)
+    else:
+        removed(cli, ACTIONS)
+        cli("topics", "apply")
+    said = f"actions were lost before they were expanded: end all expanders, then: {cli.hint('reindex')}"
+    assert said in cli("status", code=1).stdout
+    assert said in cli.process("work", "--until-idle", code=1).stderr
+    assert said in cli.process("rebuild", "--all", code=1).stderr
+
+    cli("reindex")
+    cli.work()
+
+    assert cli.feed(1) == [9]
+    cli("verify")
+    assert cli.json("status")["problems"] == []
+    assert "nothing was changed" in cli("reindex").stderr
+
+
+def test_the_group_of_an_expander_that_runs_is_not_moved(cli: Cli) -> None:
+    """It would lose what the expander commits."""
+    cli.work()
+    with cli.ports() as ports, closing(ports.queue.consumer(ACTIONS, EXPANDER)) as member:
+        member.poll(1, 0.1)
+        eventually(lambda: ports.queue.members(ACTIONS, EXPANDER), "it has joined")
+        cli("save-pin", 8, "--owner", 2, "--board", 8)
+        relayed(cli)
+        dropped(cli, ACTIONS)
+        assert "end all expanders first" in cli("reindex", code=3).stderr
+        assert ports.follows.backlog().actions == 0, "nothing was changed"

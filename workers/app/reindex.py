@@ -1,26 +1,30 @@
-"""Replaces a lost queue by a new one, which the follow store fills again.
+"""Brings back what the queue has lost, from the follow store: replaces a queue in a file, and has lost actions relayed
+again by any queue.
 
 The outbox keeps actions for the purge window, which is longer than anything is in flight. All of them are relayed
 again: an action that had landed lands once more and changes nothing (rule 1); an action that had not been expanded, or
 whose deliveries had not landed, lands now. A cluster whose watermark is older than the outbox is removed, to be created
 again.
 
-The order makes it safe to kill this at any step. First each cluster notes that these actions have not landed; then the
-outbox is marked; the queue is made last. Until then no worker starts, because there is no queue, and all is done again.
+The order makes it safe to kill this at any step. For a queue in a file: first each cluster notes that these actions
+have not landed; then the outbox is marked; the queue is made last. Until then no worker starts, because there is no
+queue, and all is done again.
 """
 
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import NamedTuple
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.catalog.settings import posted
-from feedstore.errors import ConfigError
 from feedstore.widecolumn import Cluster, DamagedError
 from feedstore.widecolumn.progress import PROGRESS, Progress
 from workers.app import wiring
+from workers.following import lost_actions
 from workers.following.applied import furthest, note_new_queue
+from workers.following.ports import Ports
 from workers.queue.embedded import NoQueueError, stored_partitions
 from workers.queue.port import QueueUnavailableError
 
@@ -35,8 +39,9 @@ class DamagedClusterError(Exception):
 
 class Reindexed(NamedTuple):
     """What was done. again: how many actions are relayed again. gone: clusters that must be created again: they were
-    missing, or were removed because the outbox no longer has all that they lack. unindexed_before_ms: actions that were
-    recorded before this time, and had not been expanded, are in no index any more; None if all actions are in one.
+    missing, or were removed because the outbox no longer has all that they lack; none, unless the queue was made again.
+    unindexed_before_ms: actions that were recorded before this time, and had not been expanded, are in no index any
+    more; None if all actions are in one.
     """
 
     again: int
@@ -44,19 +49,11 @@ class Reindexed(NamedTuple):
     unindexed_before_ms: int | None
 
 
-def is_lost(config: Config) -> bool:
-    """Whether there is no queue, or one whose creation was not finished.
+def is_lost(path: Path) -> bool:
+    """Whether there is no queue, or one whose creation was not finished. path: of a queue in a file.
 
-    Raises:
-        ConfigError: the queue is not a file of the home.
-        QueueUnavailableError: there is a file that is no queue: an operator has to look at it.
+    Raises QueueUnavailableError: there is a file that is no queue: an operator has to look at it.
     """
-    path = config.queue_file
-    if path is None:
-        raise ConfigError(
-            "the queue is on servers: make its topics with feedctl topics apply, then rebuild each cluster:"
-            " feedctl rebuild --all --cluster NAME"
-        )
     if not path.exists() or path.stat().st_size == 0:
         return True
     try:
@@ -65,8 +62,14 @@ def is_lost(config: Config) -> bool:
         return True
 
 
+def restore(ports: Ports, config: Config) -> Reindexed:
+    """Brings back actions that were lost before they were expanded. Raises what `lost_actions.bring_back` raises."""
+    missing_before_ms = lost_actions.bring_back(ports, config.limits.purge_window_ms)
+    return Reindexed(ports.follows.backlog().actions, (), missing_before_ms)
+
+
 def reindex(config: Config) -> Reindexed:
-    """Creates the queue again. The caller holds the home, and `is_lost` says that the queue is gone.
+    """Creates a queue in a file again. The caller holds the home, and `is_lost` says that the queue is gone.
 
     Raises:
         OtherPartitionsError, DamagedClusterError: nothing was changed.

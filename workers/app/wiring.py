@@ -27,7 +27,7 @@ from feedstore.widecolumn.metered import Metered
 from feedstore.widecolumn.progress import Progress
 from workers.app.gauges import LOOK_EVERY_S, ClusterGauges, QueueGauges
 from workers.boards import Respacing
-from workers.following import Expander, Parking, Writer, landed, metrics
+from workers.following import Expander, Parking, Writer, landed, lost_actions, metrics
 from workers.following.applied import Applied, OlderClusterError
 from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
@@ -37,6 +37,8 @@ from workers.following.messages import (
     Delivery,
     Hold,
     Parked,
+    RangeTask,
+    Task,
     encode_action,
     encode_parked,
     wrap_actions,
@@ -406,18 +408,23 @@ def expander(ports: Ports, config: Config) -> Loop:
         ports.follows, ports.queue, config.limits, respacing.respace, ports.meter, ports.tracer, window=window
     )
     about = processing(ACTIONS, EXPANDER)
-    return _stage(ports, config, EXPANDER, ACTIONS)(
-        encode=encode_action,
-        handle=in_lots(ports.tracer, f"process {ACTIONS}", about, of_tasks, handler.expand),
-        ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
-        begin=handler.begin,
-        batch=MAX_BATCH,
-        in_flight=MAX_WAITING,
-        turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
-        slots=TaskSlots(ports.follows),
-        due_ms=handler.due_ms,
-        lost="actions were lost before they were expanded: feedctl reconcile, then rebuild every cluster",
-    )
+
+    def stage() -> Stage[Task | RangeTask]:
+        made: partial[Stage[Task | RangeTask]] = _stage(ports, config, EXPANDER, ACTIONS)
+        return made(
+            encode=encode_action,
+            handle=in_lots(ports.tracer, f"process {ACTIONS}", about, of_tasks, handler.expand),
+            ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
+            begin=handler.begin,
+            batch=MAX_BATCH,
+            in_flight=MAX_WAITING,
+            turns=Turns(sender_of, AS_THEY_COME, AT_ONCE),
+            slots=TaskSlots(ports.follows),
+            due_ms=handler.due_ms,
+            lost=lost_actions.LOST,
+        )
+
+    return Begun(EXPANDER, partial(lost_actions.refuse_lost, ports), stage, time.monotonic, (), ports.meter)
 
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:

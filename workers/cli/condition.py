@@ -20,7 +20,7 @@ from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
 from workers.app.gauges import ahead_ms, holds_of, kept_back_by, stores_in_files
 from workers.cli.looks import BegunLook, Looks, NoAnswer
 from workers.cli.output import ago, plural
-from workers.following import landed
+from workers.following import landed, lost_actions
 from workers.following.faults import ReplicaFault, fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
@@ -80,7 +80,8 @@ class Condition:
     committed that is not relayed. clocks: by how much the clocks of shards are ahead. own_off_ms: how far this
     machine's clock is ahead of the home's time, if that is too far. off: processes whose clocks are off. away: a
     sentence for each part that does not answer, but for clusters; what it would have told is None, or left out. unsafe:
-    the settings of topics with which acknowledged messages could be lost, if there are any.
+    the settings of topics with which acknowledged messages could be lost, if there are any. lost: whether actions were
+    lost before they were expanded; None if that is unknown.
     """
 
     worker: int | None
@@ -99,6 +100,7 @@ class Condition:
     disks: Sequence[Disk] | None
     away: Mapping[str, str] = field(default_factory=dict)
     unsafe: str | None = None
+    lost: bool | None = False
 
 
 @contextmanager
@@ -144,6 +146,7 @@ def look(
 
     queue = known("queue", "the queue does", at_queue)
     asked = None if queue is None else ports.queue
+    at_lost = None if queue is None else looks.begin("actions", partial(lost_actions.are_lost, ports))
     at_faults = [looks.begin(f"faults of {each.name}", partial(fault, each, asked, clock, read_s)) for each in replicas]
     shards = [
         known(f"shard_{number}", f"shard {number} of the follow store does", each)
@@ -155,6 +158,7 @@ def look(
     quiet = None if queue is None or to_relay is None else looks.begin("quiet", partial(until.idle, ports)).found()
     queue = queue or _Groups(dict.fromkeys(group for _, group in landed.groups(ports)), {}, {})
     # These are in the queue. If all are away, the sentence about the queue is enough.
+    lost = None if at_lost is None else at_lost.found()
     letters = at_letters.found() if asked is None else known("dead_letters", "the dead letters do", at_letters)
     unsafe = at_topics.found() if asked is None else known("topics", "the settings of the topics do", at_topics)
     home = home_clock(config)
@@ -179,6 +183,7 @@ def look(
         disks=known("disks", "the disks do", at_disks),
         away=away,
         unsafe=None if isinstance(unsafe, NoAnswer) else unsafe,
+        lost=None if isinstance(lost, NoAnswer) else lost,
     )
 
 
@@ -276,6 +281,7 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
         *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
         *condition.away.values(),
         *([] if condition.unsafe is None else [f"acknowledged messages could be lost: {condition.unsafe}"]),
+        *([lost_actions.LOST] if condition.lost else []),
         # RocksDB's own messages may have several lines.
         *(" ".join(state.error.split()) for state in condition.clusters.values() if state.error is not None),
         *_nothing_works(condition),

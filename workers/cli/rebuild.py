@@ -13,6 +13,7 @@ from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, pass_session
 from workers.cli.verify import Total, cluster_option, found, saying_how_to_ask_one, show, spelled
 from workers.cli.work import Stop, able, recorded_landed, refuse_shards_apart, run_until, run_worker, stopping
+from workers.following.lost_actions import refuse_lost
 from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange
 from workers.queue.port import GroupBusyError
@@ -50,6 +51,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             heartbeat()
             with session.ports("read", feeds=False) as ports:
                 refuse_shards_apart(ports)
+                refuse_lost(ports)
                 lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
                 if lost and not everybody:
                     raise UnavailableError(

@@ -1,4 +1,4 @@
-"""reindex: replaces a lost queue by a new one."""
+"""reindex: restores what the queue has lost."""
 
 import sys
 
@@ -6,22 +6,29 @@ import click
 
 from workers.app import reindex as reindexing
 from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, MisusedError, Session, json_option, pass_session
+from workers.cli.session import REFUSED, MisusedError, Session, TryLaterError, json_option, pass_session
+from workers.following import lost_actions
+from workers.queue.port import GroupBusyError
 
 
-@click.command(short_help="Replace a lost queue, and restore it from the follow store.")
+@click.command(short_help="Restore what the queue has lost from the follow store.")
 @json_option
 @pass_session
 def reindex(session: Session, *, as_json: bool) -> None:
-    """Replace a lost queue by a new one, and restore its messages from the follow store.
+    """Restore what the queue has lost from the follow store, and replace a queue in a file that is gone.
 
     The outbox of the follow store keeps actions for limits.purge_window. All of these are relayed again. If an action
-    had landed before, it lands once more, which changes nothing. The dead letters were in the queue too: their actions
-    are tried again. If a cluster lacks actions that the outbox does not keep any more, the cluster is removed: rebuild
-    it afterwards. If the command is killed, run it again.
+    had landed before, it lands once more, which changes nothing. The watermarks wait until all have landed.
 
-    If the home has a queue, the command changes nothing. So if the queue is damaged, move its file away first. The exit
-    status is 1 if something cannot be restored.
+    A queue in a file: the command makes a new one. The dead letters were in the lost queue too: their actions are tried
+    again. If a cluster lacks actions that the outbox does not keep any more, the cluster is removed: rebuild it
+    afterwards. If the queue is damaged, move its file away first.
+
+    Kafka: use the command if actions were lost before they were expanded, because messages expired, or because the
+    topic was removed and made again. End all expanders before that.
+
+    If nothing is lost, the command changes nothing. If it is killed, run it again. The exit status is 1 if something
+    cannot be restored.
 
     \b
     Examples:
@@ -29,18 +36,16 @@ def reindex(session: Session, *, as_json: bool) -> None:
       feedctl work --until-idle
       feedctl verify
     """
+    path = session.config.queue_file
     with session.lock():
-        if not reindexing.is_lost(session.config):
-            note("there is a queue, so nothing was changed; to process what is in it: feedctl work")
-            return
-        try:
-            done = reindexing.reindex(session.config)
-        except (reindexing.OtherPartitionsError, reindexing.DamagedClusterError) as error:
-            raise MisusedError(str(error)) from error
+        new = path is not None and reindexing.is_lost(path)
+        done = _new_queue(session) if new else _lost_actions(session)
+    if done is None:
+        return
     if as_json:
         emit_json(done._asdict())
     else:
-        say(f"created a new queue; {plural(done.again, 'action')} will be relayed again")
+        say(f"{'created a new queue; ' if new else ''}{plural(done.again, 'action')} will be relayed again")
     for name in done.gone:
         note(
             f"cluster {name} is gone: it was missing, or lacked actions that the outbox does not keep any more:"
@@ -48,7 +53,32 @@ def reindex(session: Session, *, as_json: bool) -> None:
         )
     if done.unindexed_before_ms is not None:
         before = when(done.unindexed_before_ms)
-        note(f"no cluster was up to date: actions recorded before {before} UTC that were not expanded are not restored")
+        note(
+            f"no cluster was up to date: actions recorded before {before} UTC that were not expanded are not restored:"
+            " once the others have landed, feedctl reconcile, then feedctl repair"
+        )
     note("now: feedctl work")
     if done.gone or done.unindexed_before_ms is not None:
         sys.exit(REFUSED)
+
+
+def _new_queue(session: Session) -> reindexing.Reindexed:
+    try:
+        return reindexing.reindex(session.config)
+    except (reindexing.OtherPartitionsError, reindexing.DamagedClusterError) as error:
+        raise MisusedError(str(error)) from error
+
+
+def _lost_actions(session: Session) -> reindexing.Reindexed | None:
+    """None if none was lost."""
+    with session.ports("read", feeds=False) as ports:
+        if not lost_actions.are_lost(ports):
+            note(
+                "there is a queue, and no action was lost on its way to the expander, so nothing was changed; to"
+                " process what is in the queue: feedctl work"
+            )
+            return None
+        try:
+            return reindexing.restore(ports, session.config)
+        except GroupBusyError as error:
+            raise TryLaterError(f"{error}: end all expanders first (feedctl expand, feedctl work)") from error

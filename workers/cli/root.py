@@ -25,11 +25,13 @@ from workers.cli import output
 from workers.cli.output import Heartbeat, OutputClosedError, OutputError, ProgressLine, note
 from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, CommandRefusedError, MisusedError, Session, TryLaterError
 from workers.pipeline.runtime import WorkerFailedError
+from workers.queue.port import PositionLostError
 
 _FAILED: Final[dict[type[Exception], type[click.ClickException]]] = {
     MisconfiguredError: MisusedError,  # some are a NotNowError as well: running processes wait for the operator
     NotNowError: TryLaterError,
     NeverError: CommandRefusedError,
+    PositionLostError: CommandRefusedError,
     PortError: TryLaterError,
     InvalidValueError: MisusedError,
     MalformedCursorError: MisusedError,

@@ -26,7 +26,7 @@ from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, ago
 from workers.cli.session import DURATION, CommandRefusedError, Session, StoppedError, TryLaterError, pass_session
 from workers.following import landed
-from workers.following.groups import TICKERS, writer_group
+from workers.following.groups import EXPANDER, TICKERS, writer_group
 from workers.following.ports import Ports
 from workers.pipeline.retry import REST_S, Away, RetryPolicy
 from workers.pipeline.runtime import Loop, Worker
@@ -225,6 +225,8 @@ def run_until(
 
     def ended() -> bool:
         nonlocal ends_by_s
+        if EXPANDER not in worker.running():
+            return True  # it ended by itself, and without it `end` may never say so
         if not end():
             return False
         # The next tick would stay in the queue, and look like waiting work.

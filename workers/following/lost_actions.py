@@ -1,0 +1,95 @@
+"""Actions that were lost on their way to the expander: how that shows, and how the follow store brings them back.
+
+Retention may drop messages of `feed.actions` that no expander has read, and the topic may be removed and made again.
+Then these actions are in no index and in no feed, and ticks that come later claim that they are. The follow store still
+has them: its outbox keeps rows for the purge window after they were relayed (rule 8).
+"""
+
+from contextlib import suppress
+
+from feedstore.widecolumn import DamagedError, UnavailableError
+from feedstore.widecolumn.progress import Progress
+from workers.following.groups import EXPANDER
+from workers.following.messages import Hold, encode_delivery
+from workers.following.ports import Ports
+from workers.following.topics import ACTIONS, DELIVERIES
+from workers.queue.port import PositionLostError, QueueUnavailableError, lost_of, refuse_live, reset
+
+LOST = "actions were lost before they were expanded: end all expanders, then: feedctl reindex"
+
+
+def are_lost(ports: Ports) -> bool:
+    """Whether there were messages of the topic that no expander has read and none can read any more.
+
+    Raises QueueUnavailableError, UnavailableError: that cannot be said now.
+    """
+    return _is_forgotten(ports) or lost_of(ports.queue, ACTIONS, EXPANDER) > 0
+
+
+def refuse_lost(ports: Ports) -> None:
+    """Call it before an expander joins its group: from then on, the group has positions in whatever topic is there.
+
+    Raises PositionLostError; QueueUnavailableError, UnavailableError: later.
+    """
+    lost = _is_forgotten(ports)
+    # A partition that no broker leads must not keep the others from being read (rule 12). If its position is lost, the
+    # expander is told so when it reads that partition.
+    with suppress(QueueUnavailableError):
+        lost = lost or lost_of(ports.queue, ACTIONS, EXPANDER) > 0
+    if lost:
+        raise PositionLostError(LOST)
+
+
+def _is_forgotten(ports: Ports) -> bool:
+    """Whether the group has no position, although it once had. It has positions from its first read on, and they go
+    with their topic. A cluster has a watermark if an expander has passed ticks on.
+    """
+    return not ports.queue.positions(ACTIONS, EXPANDER) and _expanded_before_ms(ports) is not None
+
+
+def _expanded_before_ms(ports: Ports) -> int | None:
+    """A time such that everything that committed before it was expanded: the latest of the watermarks that can be read.
+    None if no cluster has one. Raises UnavailableError: none of those that answer has one.
+    """
+    marks: list[int] = []
+    away: UnavailableError | None = None
+    for replica in ports.replicas.values():
+        try:
+            mark = Progress(replica.progress).watermark()
+        except DamagedError:
+            continue  # it will be made again, and says nothing until then
+        except UnavailableError as error:
+            away = error
+            continue
+        if mark is not None:
+            marks.append(mark)
+    if away is not None and not marks:
+        raise away
+    return max(marks, default=None)
+
+
+def bring_back(ports: Ports, purge_window_ms: int) -> int | None:
+    """Relays the whole outbox again, behind what is left in the topic. What had been expanded is expanded once more,
+    which changes nothing (rule 1). Watermarks wait for all of it. purge_window_ms: how long the outbox keeps rows.
+
+    Returns a time: the outbox does not have actions any more that committed before it and had not been expanded. None
+    if there are no such actions.
+
+    If it is interrupted, the actions still count as lost: do it again.
+
+    Raises:
+        GroupBusyError: an expander runs; nothing was changed.
+        FollowStoreUnavailableError, QueueUnavailableError, UnavailableError: later.
+    """
+    refuse_live(ports.queue, [(ACTIONS, EXPANDER)])
+    expanded_ms = _expanded_before_ms(ports) or 0
+    whole = ports.follows.relay_again()
+    # From now on a tick says that the rows before it were relayed again. Those that are in the topic, or on their way
+    # to it, do not, and none of them is later than this time.
+    now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
+    ports.queue.publish(DELIVERIES, [encode_delivery(Hold(min(expanded_ms, now_ms), now_ms))])
+    # Last: with positions, nothing shows any more that actions were lost.
+    reset(ports.queue, ACTIONS, EXPANDER)
+    ports.queue.consumer(ACTIONS, EXPANDER).close()
+    kept_ms = 0 if whole else now_ms - purge_window_ms
+    return kept_ms if expanded_ms < kept_ms else None
