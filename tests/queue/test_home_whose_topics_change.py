@@ -16,9 +16,9 @@ from tests.cli.command import Cli, eventually
 from tests.stack.own_brokers import Brokers, own_brokers
 from workers.app import wiring
 from workers.following.groups import EXPANDER, cluster_groups
-from workers.following.topics import ACTIONS, DELIVERIES
+from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.queue.kafka.queue import connect
-from workers.queue.port import Topic
+from workers.queue.port import Topic, lag_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_of_a_home")]
 
@@ -113,6 +113,17 @@ def relayed(cli: Cli) -> None:
             relay.step()
 
 
+def expanded(cli: Cli) -> None:
+    """Expands all that was recorded, and writes nothing."""
+    relayed(cli)
+    with (
+        cli.ports(access="write") as ports,
+        closing(wiring.expander(ports, configuration.load(cli.home, {}))) as expander,
+    ):
+        while lag_of(ports.queue, ACTIONS, EXPANDER):
+            expander.step()
+
+
 def dropped(cli: Cli, topic: Topic[object]) -> None:
     """Drops all messages of a topic, as retention does."""
     address = wiring.kafka_address(configuration.load(cli.home, {}))
@@ -160,3 +171,33 @@ def test_the_group_of_an_expander_that_runs_is_not_moved(cli: Cli) -> None:
         dropped(cli, ACTIONS)
         assert "end all expanders first" in cli("reindex", code=3).stderr
         assert ports.follows.backlog().actions == 0, "nothing was changed"
+
+
+@pytest.mark.parametrize("loss", ["deliveries expired", "deliveries made again", "all topics made again"])
+def test_clusters_that_lost_deliveries_are_made_again_as_the_messages_say(cli: Cli, loss: str) -> None:
+    """While no worker ran; actions were on their way to the expander, and others to the writers."""
+    cli.work()
+    cli("save-pin", 8, "--owner", 2, "--board", 8)
+    cli("unfollow", 1, "--user", 2)
+    expanded(cli)
+    cli("follow", 1, "--user", 3)
+    cli("save-pin", 9, "--owner", 3, "--board", 9)
+    relayed(cli)
+    if loss == "deliveries expired":
+        dropped(cli, DELIVERIES)
+    else:
+        for topic in [DELIVERIES] if loss == "deliveries made again" else TOPICS:
+            removed(cli, topic)
+        cli("topics", "apply")
+    said = cli("status", code=1).stdout
+    assert (cli.hint("reindex") in said) == (loss == "all topics made again")
+    if cli.hint("reindex") in said:
+        cli("reindex")
+    for cluster in "ab":
+        assert cli.hint(f"rebuild --all --cluster {cluster}") in said
+        cli.process("rebuild", "--all", "--cluster", cluster)
+
+    assert cli.feed(1) == [9]
+    cli("verify")
+    cli.work()
+    assert cli.json("status")["problems"] == []
