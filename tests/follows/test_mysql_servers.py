@@ -6,6 +6,7 @@ import ssl
 import struct
 import sys
 import threading
+import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
@@ -346,6 +347,63 @@ def test_a_database_that_takes_no_more_connections_is_away(database: Database, n
             store.following(1)
         database.away = False
         assert store.following(1) == []
+
+
+class Connection:
+    """One of a pool. replica: whether its server is one by now."""
+
+    in_transaction = reused = False
+    idle_since_s = 0.0
+
+    def __init__(self, *, replica: bool = False) -> None:
+        self.open = True
+        self.opened_s = time.monotonic()
+        self.replica = replica
+
+    def refuse_replica(self) -> None:
+        if self.replica:
+            raise pymysql.OperationalError(1290, "read_only is ON")
+
+    def close(self) -> None:
+        self.open = False
+
+
+@pytest.mark.parametrize(
+    ("answer", "replica", "kept"),
+    [
+        (None, False, "new"),
+        (pymysql.OperationalError(1040, "Too many connections"), False, "old"),
+        (pymysql.OperationalError(1040, "Too many connections"), True, "none"),
+        (pymysql.OperationalError(2003, "Can't connect"), False, "none"),
+    ],
+)
+def test_a_connection_that_is_too_old_is_kept_if_the_server_takes_no_new_one(
+    monkeypatch: pytest.MonkeyPatch, answer: pymysql.MySQLError | None, replica: bool, kept: str
+):
+    """But not if it is the connection to a server that is not the primary any more."""
+    made: list[Connection] = []
+
+    def connect(*_: object) -> Connection:
+        if made and answer is not None:
+            raise answer
+        if made:
+            assert made[0].open, "another process may take the place of what is closed first"
+        made.append(Connection(replica=replica))
+        return made[-1]
+
+    monkeypatch.setattr(connections, "MySQLConnection", connect)
+    pool = connections.MySQLPool(parse("mysql://feed@db/follows"), PoolBounds(), None, lambda _: None)
+    with pool.lend():
+        pass
+    made[0].opened_s = time.monotonic() - 61
+    if kept == "none":
+        with pytest.raises(pymysql.MySQLError), pool.lend():
+            pass
+        assert not made[0].open
+    else:
+        with pool.lend() as lent:
+            assert lent is made[{"old": 0, "new": 1}[kept]]
+        assert made[0].open == (kept == "old")
 
 
 def test_a_database_that_refuses_the_user_is_wrong(database: Database):

@@ -165,6 +165,10 @@ class MySQLConnection:
     def rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
         return self.run([statement])[0].rows
 
+    def refuse_replica(self) -> None:
+        """Raises pymysql.MySQLError: the server is read-only now, or the connection is lost."""
+        _refuse_replica(dict(self.rows(_SETTINGS)))
+
     def roll_back(self) -> None:
         self._raw.rollback()
 
@@ -282,10 +286,32 @@ class MySQLPool:
                 connection = self._idle.pop()
             except IndexError:
                 break
-            if now_s - connection.idle_since_s < idle_s and now_s - connection.opened_s < self._bounds.life_s:
-                connection.reused = True
-                return connection
-            connection.close()
+            if now_s - connection.idle_since_s >= idle_s:
+                connection.close()
+                continue
+            connection.reused = True
+            return connection if now_s - connection.opened_s < self._bounds.life_s else self._replaced(connection)
+        return self._opened()
+
+    def _replaced(self, old: MySQLConnection) -> MySQLConnection:
+        """A new connection in place of an old one, which is closed; the old one if the server takes no more of them now
+        and is still the primary. If it were closed first, another process could take its place.
+        """
+        try:
+            try:
+                new = self._opened()
+            except pymysql.MySQLError as error:
+                if meaning(error) != "full":
+                    raise
+                old.refuse_replica()
+                return old
+        except BaseException:
+            old.close()
+            raise
+        old.close()
+        return new
+
+    def _opened(self) -> MySQLConnection:
         connection = MySQLConnection(self.server, self._bounds, self._tls)
         if not self._checked:
             try:
