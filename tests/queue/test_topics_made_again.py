@@ -101,3 +101,19 @@ def test_a_member_says_that_its_topic_is_gone_and_then_that_it_was_made_again(ma
     assert opened.positions(DELIVERIES, "a") == {}
     assert before is not None
     assert opened.topic_id(DELIVERIES) not in (before, None)
+
+
+def test_what_is_published_to_a_topic_that_is_gone_names_it_and_what_to_do(made: Topics, opened: KafkaQueue) -> None:
+    published(opened, 1)
+    made.remove_deliveries()
+    said: list[str] = []
+
+    def publish() -> None:
+        try:
+            opened.publish(DELIVERIES, [b"x"])
+        except QueueUnavailableError as error:
+            said.append(str(error))
+
+    wait_until(lambda: bool(said) and "feedctl topics apply" in said[-1], publish)
+    made.make()
+    published(opened, 1)

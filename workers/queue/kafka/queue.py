@@ -140,7 +140,11 @@ class KafkaQueue:
         refuse_oversized(topic.name, values)
         name = self._address.named(topic.name)
         with producers.current() as producer, translated(f"{self._address}: {topic}"):
-            count = len(producer.partitions_for(name))
+            try:
+                count = len(producer.partitions_for(name))
+            except KafkaTimeoutError:
+                self.partitions(topic)  # it says so if there is no such topic
+                raise
             self._seen(topic, count)
             sent = [(target, producer.send(name, value=value, partition=target)) for target, value in targets(count)]
             with contextlib.suppress(KafkaTimeoutError):  # each message says for itself whether it is there
