@@ -188,11 +188,13 @@ class Shard(Protocol):
     def may_relay(self) -> bool:
         """As `FollowStore.may_relay`. A shard in a file always says True."""
 
-    def mark_unrelayed(self, after: int, limit: int) -> int | None:
-        """Marks up to `limit` outbox rows with ids above `after` as not relayed. Returns the last id, None if none."""
+    def mark_unrelayed(self, before: int, limit: int) -> tuple[int, int] | None:
+        """Marks up to `limit` outbox rows with ids below `before` as not relayed, the latest ones. Returns the id and
+        the commit time of the first of them; None if there is none.
+        """
 
-    def mark_refills_unserved(self) -> None:
-        """Counts all refills as not published."""
+    def mark_refills_unserved(self, since_ms: int) -> None:
+        """Counts refills as not published that were requested at or after a time."""
 
     def outbox_is_whole(self) -> bool:
         """Whether the first row that the outbox ever had is still in it, or it never had any."""

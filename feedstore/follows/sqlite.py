@@ -485,17 +485,17 @@ class SQLiteShard:
     def may_relay(self) -> bool:
         return True
 
-    def mark_unrelayed(self, after: int, limit: int) -> int | None:
+    def mark_unrelayed(self, before: int, limit: int) -> tuple[int, int] | None:
         with self._database.write() as connection:
             rows = connection.execute(
-                "SELECT id, actions FROM outbox WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
+                "SELECT id, actions, committed_ms FROM outbox WHERE id < ? ORDER BY id DESC LIMIT ?", (before, limit)
             ).fetchall()
-            connection.executemany(f"{_PUT_UNRELAYED} ON CONFLICT DO NOTHING", rows)
-        return rows[-1][0] if rows else None
+            connection.executemany(f"{_PUT_UNRELAYED} ON CONFLICT DO NOTHING", [row[:2] for row in rows])
+        return (rows[-1][0], rows[-1][2]) if rows else None
 
-    def mark_refills_unserved(self) -> None:
+    def mark_refills_unserved(self, since_ms: int) -> None:
         with self._database.write() as connection:
-            connection.execute("UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0")
+            connection.execute("UPDATE refills SET served_before_ms = ?1 WHERE served_before_ms > ?1", (since_ms,))
 
     def outbox_is_whole(self) -> bool:
         whole: int = self._database.rows(

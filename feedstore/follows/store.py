@@ -340,19 +340,20 @@ class FollowStore:
         """
         return self._all.on(shard, lambda each: each.may_relay())
 
-    def relay_again(self) -> bool:
-        """Marks every row that is left in the outbox as not relayed, and every refill as not published. Call it if the
-        queue was lost with its messages. Returns whether the outbox still has all its rows; False if some have expired,
-        or if that is unknown.
+    def relay_again(self, since_ms: int = 0) -> bool:
+        """Marks every row that is left in the outbox and committed at or after a time as not relayed, and refills that
+        were requested then as not published; some rows before it are marked, too. Call it if the queue has lost
+        messages. Returns whether the outbox still has all its rows, of any time; False if some have expired, or if that
+        is unknown.
 
         If it is interrupted, only some are marked: call it again. Relaying a row twice is harmless (rule 1).
         """
 
         def mark(shard: Shard) -> bool:
-            last: int | None = 0
-            while last is not None:
-                last = shard.mark_unrelayed(last, _MARKED_AT_ONCE)
-            shard.mark_refills_unserved()
+            marked: tuple[int, int] | None = (_PAST_IDS, since_ms)
+            while marked is not None and marked[1] >= since_ms - _OUT_OF_ORDER_MS:
+                marked = shard.mark_unrelayed(marked[0], _MARKED_AT_ONCE)
+            shard.mark_refills_unserved(since_ms)
             return shard.outbox_is_whole()
 
         return all(self._all.on_all(mark))
@@ -814,6 +815,10 @@ _USER: Final = KIND_CODES["user"]
 _BOARD: Final = KIND_CODES["board"]
 _MARKED_AT_ONCE: Final = 10_000
 """The most rows of the outbox that one transaction marks: a transaction that records waits no longer than that."""
+_PAST_IDS: Final = 2**63 - 1
+"""Above the id of any row of the outbox."""
+_OUT_OF_ORDER_MS: Final = 60_000
+"""The times of rows are in the order of their ids but for this: transactions at the same time last less long."""
 _INDEX_ORDER: Final = (itemgetter(2), itemgetter(1), itemgetter(0))
 """Rows of an index are sorted by one number of their key at a time, the last number first. This takes half as long as
 sorting by all numbers at once.

@@ -1174,6 +1174,30 @@ def test_everything_that_is_left_in_the_outbox_is_relayed_again(store: FollowSto
     assert store.unrelayed(10) == []
 
 
+def test_what_committed_since_a_time_is_relayed_again(
+    store: FollowStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+):
+    """Not much of what committed before it: an outbox has the rows of days."""
+    old = record_each(store, *(Follow(follower, user(9)) for follower in range(1, 6)))
+    store.ask_refill([1], "a", 0)
+    store.mark_refills_served({(1, "a"): store.now()})
+    clock.ms += 600_000
+    since_ms = store.now()
+    late = record_each(store, *(Follow(follower, user(9)) for follower in range(11, 16)))
+    asked = store.ask_refill([2], "a", 0)
+    store.mark_refills_served({(2, "a"): asked + 1})
+    relay_all(store)
+    monkeypatch.setattr("feedstore.follows.store._MARKED_AT_ONCE", 1)
+    store.relay_again(since_ms)
+
+    again = set(actions_in(store.unrelayed(100)))
+    assert {*late} <= again
+    assert len(again & {*old}) <= store.shards(), "one batch of each shard shows that it is over"
+    times = store.refill_times([(1, "a"), (2, "a")])
+    assert times[1, "a"].served_before_ms > 0
+    assert times[2, "a"].served_before_ms <= asked
+
+
 def test_relaying_again_says_whether_rows_have_expired(store: FollowStore, clock: FakeClock):
     record(store, *(Follow(follower, user(99)) for follower in range(1, 20)))
     store.mark_relayed(store.unrelayed(100))

@@ -62,9 +62,11 @@ def is_lost(path: Path) -> bool:
         return True
 
 
-def restore(ports: Ports, config: Config) -> Reindexed:
-    """Brings back actions that were lost before they were expanded. Raises what `lost_actions.bring_back` raises."""
-    missing_before_ms = lost_actions.bring_back(ports, config.limits.purge_window_ms)
+def restore(ports: Ports, config: Config, *, everything: bool) -> Reindexed:
+    """Brings back actions that were lost before they were expanded: `lost_actions.bring_back` says how, and what it
+    raises.
+    """
+    missing_before_ms = lost_actions.bring_back(ports, config.limits.purge_window_ms, everything=everything)
     return Reindexed(ports.follows.backlog().actions, (), missing_before_ms)
 
 

@@ -12,20 +12,22 @@ from workers.queue.port import GroupBusyError
 
 
 @click.command(short_help="Restore what the queue has lost from the follow store.")
+@click.option("--all", "everything", is_flag=True, help="Relay all again that the outbox keeps.")
 @json_option
 @pass_session
-def reindex(session: Session, *, as_json: bool) -> None:
+def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     """Restore what the queue has lost from the follow store, and replace a queue in a file that is gone.
 
-    The outbox of the follow store keeps actions for limits.purge_window. All of these are relayed again. If an action
-    had landed before, it lands once more, which changes nothing. The watermarks wait until all have landed.
+    The outbox of the follow store keeps actions for limits.purge_window, and they are relayed again. If an action had
+    landed before, it lands once more, which changes nothing. The watermarks wait until all have landed.
 
-    A queue in a file: the command makes a new one. The dead letters were in the lost queue too: their actions are tried
-    again. If a cluster lacks actions that the outbox does not keep any more, the cluster is removed: rebuild it
-    afterwards. If the queue is damaged, move its file away first.
+    A queue in a file: the command makes a new one, and relays all again. The dead letters were in the lost queue too:
+    their actions are tried again. If a cluster lacks actions that the outbox does not keep any more, the cluster is
+    removed: rebuild it afterwards. If the queue is damaged, move its file away first.
 
     Kafka: use the command if actions were lost before they were expanded, because messages expired, or because the
-    topic was removed and made again. End all expanders before that.
+    topic was removed and made again. End all expanders before that. The command relays again what was recorded since
+    the latest watermark. If the dead letters are lost too, use --all: their actions are older.
 
     If nothing is lost, the command changes nothing. If it is killed, run it again. The exit status is 1 if something
     cannot be restored.
@@ -33,13 +35,14 @@ def reindex(session: Session, *, as_json: bool) -> None:
     \b
     Examples:
       feedctl reindex
+      feedctl reindex --all
       feedctl work --until-idle
       feedctl verify
     """
     path = session.config.queue_file
     with session.lock():
         new = path is not None and reindexing.is_lost(path)
-        done = _new_queue(session) if new else _lost_actions(session)
+        done = _new_queue(session) if new else _lost_actions(session, everything=everything)
     if done is None:
         return
     if as_json:
@@ -69,7 +72,7 @@ def _new_queue(session: Session) -> reindexing.Reindexed:
         raise MisusedError(str(error)) from error
 
 
-def _lost_actions(session: Session) -> reindexing.Reindexed | None:
+def _lost_actions(session: Session, *, everything: bool) -> reindexing.Reindexed | None:
     """None if none was lost."""
     with session.ports("read", feeds=False) as ports:
         if not lost_actions.are_lost(ports):
@@ -79,6 +82,6 @@ def _lost_actions(session: Session) -> reindexing.Reindexed | None:
             )
             return None
         try:
-            return reindexing.restore(ports, session.config)
+            return reindexing.restore(ports, session.config, everything=everything)
         except GroupBusyError as error:
             raise TryLaterError(f"{error}: end all expanders first (feedctl expand, feedctl work)") from error

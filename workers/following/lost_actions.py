@@ -68,9 +68,12 @@ def _expanded_before_ms(ports: Ports) -> int | None:
     return max(marks, default=None)
 
 
-def bring_back(ports: Ports, purge_window_ms: int) -> int | None:
-    """Relays the whole outbox again, behind what is left in the topic. What had been expanded is expanded once more,
-    which changes nothing (rule 1). Watermarks wait for all of it. purge_window_ms: how long the outbox keeps rows.
+def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> int | None:
+    """Relays again, behind what is left in the topic, what committed since the latest watermark: all before it has been
+    expanded. What had been expanded is expanded once more, which changes nothing (rule 1). Watermarks wait for it.
+
+    purge_window_ms: how long the outbox keeps rows. everything: all that it keeps is relayed again: actions that are
+        dead letters keep no watermark back, and may be lost with the others.
 
     Returns a time: the outbox does not have actions any more that committed before it and had not been expanded. None
     if there are no such actions.
@@ -83,7 +86,7 @@ def bring_back(ports: Ports, purge_window_ms: int) -> int | None:
     """
     refuse_live(ports.queue, [(ACTIONS, EXPANDER)])
     expanded_ms = _expanded_before_ms(ports) or 0
-    whole = ports.follows.relay_again()
+    whole = ports.follows.relay_again(0 if everything else expanded_ms)
     # From now on a tick says that the rows before it were relayed again. Those that are in the topic, or on their way
     # to it, do not, and none of them is later than this time.
     now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))

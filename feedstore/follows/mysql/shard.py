@@ -190,15 +190,15 @@ class MySQLShard:
         lock = sql.lock(self._pool.server.lock_name(".relay"))
         return self._with_connection(lambda connection: bool(connection.rows(lock)[0][0]), self._claims)
 
-    def mark_unrelayed(self, after: int, limit: int) -> int | None:
-        rows = self._all([sql.outbox_after(after, limit)])
+    def mark_unrelayed(self, before: int, limit: int) -> tuple[int, int] | None:
+        rows = self._all([sql.outbox_before(before, limit)])
         if not rows:
             return None
         self._write(sql.mark_unrelayed(rows))
-        return int(rows[-1][0])
+        return int(rows[-1][0]), int(rows[-1][1])
 
-    def mark_refills_unserved(self) -> None:
-        self._write([sql.MARK_REFILLS_UNSERVED])
+    def mark_refills_unserved(self, since_ms: int) -> None:
+        self._write([sql.mark_refills_unserved(since_ms)])
 
     def outbox_is_whole(self) -> bool:
         # An outbox that is empty has had rows if anything was recorded: records stay.

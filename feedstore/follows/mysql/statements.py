@@ -171,7 +171,6 @@ OUTBOX_IS_WHOLE: Final = (
     "SELECT EXISTS (SELECT 1 FROM outbox WHERE id <= @@auto_increment_increment)"
     " OR NOT EXISTS (SELECT 1 FROM outbox UNION ALL SELECT 1 FROM clocks UNION ALL SELECT 1 FROM pins)"
 )
-MARK_REFILLS_UNSERVED: Final = "UPDATE refills SET served_before_ms = 0 WHERE served_before_ms > 0"
 BACKLOG: Final = "SELECT COUNT(*), COALESCE(SUM(actions), 0), MIN(committed_ms) FROM outbox_unrelayed"
 
 
@@ -290,12 +289,16 @@ def lock(name: str) -> str:
     return f"SELECT IF(IS_USED_LOCK('{name}') <=> CONNECTION_ID(), 1, GET_LOCK('{name}', 0))"
 
 
-def outbox_after(after: int, limit: int) -> str:
-    return f"SELECT id, committed_ms, actions FROM outbox WHERE id > {after:d} ORDER BY id LIMIT {limit:d}"
+def outbox_before(before: int, limit: int) -> str:
+    return f"SELECT id, committed_ms, actions FROM outbox WHERE id < {before:d} ORDER BY id DESC LIMIT {limit:d}"
 
 
 def mark_unrelayed(rows: Iterable[tuple[int, int, int]]) -> Iterator[str]:
     return _insert("outbox_unrelayed (id, committed_ms, actions)", map(_integers, rows), _update("committed_ms"))
+
+
+def mark_refills_unserved(since_ms: int) -> str:
+    return f"UPDATE refills SET served_before_ms = {since_ms:d} WHERE served_before_ms > {since_ms:d}"
 
 
 # Index writes
