@@ -63,6 +63,22 @@ def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> No
         worker.communicate(timeout=60)
 
 
+def test_a_lost_queue_is_no_gap_for_pins(home: Cli) -> None:
+    """`reindex` relays all actions again, so the delta lacks nothing, and no build is needed."""
+
+    def floors() -> list[int]:
+        lines = home("catalog", "list", "pins", "--json").stdout.splitlines()
+        return [json.loads(line)["delta"]["floor_ms"] for line in lines]
+
+    home.work()
+    before = floors()
+    home("save-pin", 6, "--owner", 2, "--board", 9)
+    (home.home / "data" / "queue.db").unlink()
+    home("reindex")
+    home.work()
+    assert floors() == before
+
+
 def test_a_verify_that_has_compared_nothing_fails(home: Cli) -> None:
     home("catalog", "build", "pins")
     for pin in range(1, 6):
