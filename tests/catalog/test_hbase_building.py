@@ -51,6 +51,31 @@ def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():
     assert store.generations() == []
 
 
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.update([Update(b"a", 40, b"2")]),
+        lambda store: store.note_gap(40),
+        lambda store: store.note_known(40),
+        lambda store: store.load(40, []),
+    ],
+    ids=["update", "note_gap", "note_known", "load"],
+)
+def test_a_table_that_was_removed_under_a_store_is_made_again(write: Callable[[HBaseCatalogStore], object]):
+    """As a worker's: otherwise it would have to be restarted."""
+    model, clock = ModelCluster(), Clock()
+    cluster = cast("HBaseCluster", model)
+    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    store.use(store.load(10, []).id)
+    store.update([Update(b"a", 20, b"1")])
+    model.administration.drop(CATALOGS)
+    clock.pass_s(2)
+    with pytest.raises(CatalogUnavailableError):
+        write(store)
+    write(store)
+    assert model.administration.exists(CATALOGS)
+
+
 def test_a_table_that_cannot_be_removed_holds_up_no_other_and_no_update():
     model, clock = ModelCluster(), Clock()
     cluster = cast("HBaseCluster", model)
