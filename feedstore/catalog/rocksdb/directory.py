@@ -210,13 +210,23 @@ class Directory:
         """
         with unavailable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with unavailable(self.path):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with held(self.path):
             yield
-        finally:
-            os.close(lock)
+
+
+@contextmanager
+def held(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """A lock of a directory until the end of the block, or of this process. Raises CatalogUnavailableError; without
+    `wait` also if another block holds it.
+    """
+    with unavailable(path):
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with unavailable(path):
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(lock)
 
 
 def _builder_in(text: bytes) -> BuiltBy:

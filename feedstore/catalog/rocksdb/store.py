@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Final
 
 import structlog
 
@@ -10,8 +11,11 @@ from feedstore.catalog import checks, rule
 from feedstore.catalog.port import BuiltBy, CatalogRefusedError, CatalogUnavailableError, Collected, Generation, Update
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
-from feedstore.catalog.rocksdb.directory import Directory, discard
+from feedstore.catalog.rocksdb.directory import Directory, discard, held
 from feedstore.catalog.rocksdb.reader import Reading
+
+LEFT_AFTER_MS: Final = 3_600_000
+"""What no process writes, and what has not changed for this long, is left from one that died."""
 
 _log = structlog.get_logger()
 
@@ -57,6 +61,10 @@ class RocksCatalogStore(Reading):
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         checks.check_time(as_of_ms)
         new = self._directory.announce(as_of_ms, self._unique())
+        with held(new):  # a collection sees that this load is alive
+            return self._load(new, as_of_ms, records)
+
+    def _load(self, new: Path, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         try:
             # The floor is read after the load is announced: a collection raises the floor and then looks for loads.
             with self._delta.view(latest=True) as view:
@@ -114,6 +122,12 @@ class RocksCatalogStore(Reading):
             raise CatalogRefusedError(f"{self._directory.path}: there is no generation {generation}")
 
     def _is_left(self, new: Path) -> bool:
-        with suppress(OSError):
-            return self._wall_ms() - new.stat().st_mtime_ns // 1_000_000 > rule.DEAD_LOAD_MS
+        with suppress(OSError, CatalogUnavailableError):
+            age_ms = self._wall_ms() - new.stat().st_mtime_ns // 1_000_000
+            if age_ms <= LEFT_AFTER_MS:
+                return False
+            if age_ms > rule.DEAD_LOAD_MS:
+                return True
+            with held(new, wait=False):
+                return True
         return False
