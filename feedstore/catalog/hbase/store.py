@@ -53,6 +53,8 @@ class HBaseCatalogStore(Reading):
         self._unique = unique
         self._pause = pause
         self._counted_s = float("-inf")
+        self._build = ""
+        """The id of the build that this store is in."""
 
     def update(self, updates: Sequence[Update]) -> None:
         checks.check_updates(updates)
@@ -83,9 +85,11 @@ class HBaseCatalogStore(Reading):
         over = threading.Event()
         beating = threading.Thread(target=self._beat, args=(mine.id, over), name="catalog-building", daemon=True)
         beating.start()
+        self._build = mine.id
         try:
             yield
         finally:
+            self._build = ""
             over.set()
             beating.join()
             with suppress(CatalogUnavailableError):  # then it soon counts as dead
@@ -113,7 +117,7 @@ class HBaseCatalogStore(Reading):
         checks.check_time(as_of_ms)
         began_s = self._clock()
         table = self._tables.named(as_of_ms, self._unique())
-        announced = Loading(table, as_of_ms, self._wall_ms())
+        announced = Loading(table, as_of_ms, self._wall_ms(), self._build)
         with self._tables.prepared():
             self._tables.row.change(lambda state: states.announced(state, announced))
         try:
