@@ -239,6 +239,21 @@ def test_a_topic_that_was_made_again_is_a_gap(bench: Bench):
     assert bench.store.delta().floor_ms == floor_ms, "it is noted once"
 
 
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_group_that_was_forgotten_reads_all_that_is_kept_and_nothing_is_a_gap(bench: Bench, partition: int):
+    """As if somebody deleted the group: the topic still has all that the delta lacks."""
+    bench.tick()
+    bench.now_ms += LATE_MS + CLOCKS_APART_MS + 1
+    bench.tick()
+    bench.work()
+    publish(bench.queue, "ads", [Update(b"a", bench.now_ms, b"new")])
+    bench.tick(partition)
+    bench.queue.forget(UPDATES, GROUP)
+    bench.work()
+    assert bench.said(b"a") == [b"new"]
+    assert bench.store.delta().floor_ms == 1
+
+
 def test_a_new_delta_whose_updater_is_killed_before_it_reads_lacks_nothing(bench: Bench):
     """The group has no position yet, and nothing was lost."""
     bench.queue = MemoryQueue({UPDATES: 2}, lambda: bench.now_ms)

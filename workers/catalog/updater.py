@@ -3,8 +3,7 @@
 The delta says how far it is, and the queue says how far its group is; one of them may have been put back from a copy.
 So each time the updater begins, the group goes back to what the delta knows: updates may be repeated. It begins again
 if the delta suddenly knows less. If the queue no longer keeps these messages, there is a gap, and the delta notes it: a
-later generation heals it. The topic may also have been removed and made again. That shows in the group: it has
-positions from its first read on, and they go with their topic.
+later generation heals it. The topic may also have been removed and made again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -72,7 +71,7 @@ class Updater(Generic[Body]):
         known_ms = self._store.delta().known_ms
         now_ms = self._now()
         lost: int | None = lost_of(self._queue, self._topic, self._group)
-        if known_ms and not self._queue.positions(self._topic, self._group):
+        if known_ms and self._is_another_topic(known_ms):
             lost = None  # how many, nothing says
         self._note_gaps(known_ms, now_ms, lost)
         try:
@@ -115,6 +114,16 @@ class Updater(Generic[Body]):
         for (source, sources), settled_ms in latest.items():
             self._store.note_known(settled_ms - 1, source, sources)
         self._known_ms = self._store.delta().known_ms
+
+    def _is_another_topic(self, known_ms: int) -> bool:
+        """Whether the topic was made again since the delta knew this. The group has positions from its first read on,
+        and they go with their topic. If somebody deleted only these, the topic still has messages from before.
+        """
+        if self._queue.positions(self._topic, self._group):
+            return False
+        earliest, ends = self._queue.earliest(self._topic), self._queue.ends(self._topic)
+        later = ends | self._queue.since(self._topic, max(1, known_ms - CLOCKS_APART_MS))
+        return any(later[partition] <= first for partition, first in earliest.items())
 
     def _note_gaps(self, known_ms: int, now_ms: int, lost: int | None) -> None:
         """lost: how many messages are gone; None: that is unknown."""
