@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
-from feedstore.catalog.port import CatalogStore, CatalogUnavailableError, Generation
+from feedstore.catalog.port import CatalogStore, CatalogUnavailableError, Generation, InUse
 from feedstore.follows.port import MAX_PAGE, FollowStoreUnavailableError, PinState
 from feedstore.follows.store import FollowStore
 from workers.catalog import side_by_side
@@ -67,7 +67,7 @@ def _used(
     follows: FollowStore,
     generation: Generation,
     sample: list[int],
-    before: "_Decided",
+    before: InUse,
     *,
     force: bool,
 ) -> Generation:
@@ -76,18 +76,12 @@ def _used(
     if not force:
         refuse_smaller(store, generation)
     _refuse_differing(store, follows, generation, sample)
-    if not force and _decided(store) != before:
-        return generation
-    store.use(generation.id)
-    return generation._replace(current=True, used=True)
+    is_used = store.use(generation.id, None if force else before)
+    return generation._replace(current=is_used, used=is_used)
 
 
-_Decided = tuple[str | None, int]
-"""The generation in use, and the number of rollbacks so far: a rollback may have brought back the same generation."""
-
-
-def _decided(store: CatalogStore) -> _Decided:
-    return next(reversed(store.trail()), None), store.rollbacks()
+def _decided(store: CatalogStore) -> InUse:
+    return InUse(next(reversed(store.trail()), None), store.rollbacks())
 
 
 def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> None:

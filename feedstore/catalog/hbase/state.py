@@ -18,6 +18,7 @@ from feedstore.catalog.port import (
     CatalogRefusedError,
     CatalogUnavailableError,
     Generation,
+    InUse,
     NoGenerationError,
 )
 
@@ -214,8 +215,12 @@ def ended(state: StoredState, build: str) -> StoredState:
     return state if there is None or there.id != build else _with(state, building=None)
 
 
-def used(state: StoredState, name: str) -> StoredState:
-    """Makes a generation current. Raises CatalogRefusedError if there is none of that name."""
+def used(state: StoredState, name: str, before: InUse | None = None) -> StoredState:
+    """Makes a generation current, unless something else than `before` is in use. Raises CatalogRefusedError if there is
+    none of that name.
+    """
+    if before not in {None, (state.current, state.rollbacks)}:
+        return state
     rollbacks = state.rollbacks + rule.rolls_back(state.current, name)
     noted = tuple(rule.extended(state.trail, name))
     return _with(state, current=state.generation(name).id, rollbacks=rollbacks, noted=noted)

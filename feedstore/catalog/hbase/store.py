@@ -18,6 +18,7 @@ from feedstore.catalog.port import (
     CatalogUnavailableError,
     Collected,
     Generation,
+    InUse,
     Update,
 )
 from feedstore.widecolumn.hbase import HBaseCluster
@@ -141,11 +142,11 @@ class HBaseCatalogStore(Reading):
         found = self._tables.records(made, keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
-    def use(self, generation: str) -> None:
+    def use(self, generation: str, before: InUse | None = None) -> bool:
         made = self._look().state.generation(generation)
         self._tables.records(made, [b"\xff" * MAX_KEY_BYTES])  # if it does not answer, all fetches would fail
-        self._tables.row.change(lambda state: states.used(state, generation))
-        self._look()
+        self._tables.row.change(lambda state: states.used(state, generation, before))
+        return self._look().state.current == generation
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)

@@ -29,6 +29,7 @@ from feedstore.catalog.port import (
     BuiltBy,
     CatalogRefusedError,
     CatalogUnavailableError,
+    InUse,
     NoGenerationError,
 )
 from feedstore.widecolumn.port import StoreError
@@ -154,6 +155,13 @@ class Directory:
         except (msgspec.MsgspecError, UnicodeDecodeError, CatalogRefusedError) as error:
             raise CatalogUnavailableError(f"{self.current_file} is damaged: {error}; use a generation again") from error
         return pointer
+
+    def in_use(self) -> InUse:
+        try:
+            pointer = self.pointer()
+        except NoGenerationError:
+            return InUse(None, 0)
+        return InUse(pointer.generation, pointer.rollbacks)
 
     def use(self, name: str) -> None:
         """Makes a generation current. Call it under `locked`."""

@@ -8,7 +8,15 @@ from typing import Final
 import structlog
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import BuiltBy, CatalogRefusedError, CatalogUnavailableError, Collected, Generation, Update
+from feedstore.catalog.port import (
+    BuiltBy,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    Collected,
+    Generation,
+    InUse,
+    Update,
+)
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
 from feedstore.catalog.rocksdb.directory import Directory, discard, held
@@ -92,11 +100,14 @@ class RocksCatalogStore(Reading):
         found = self._current.open(generation).get(keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
-    def use(self, generation: str) -> None:
+    def use(self, generation: str, before: InUse | None = None) -> bool:
         with self._directory.locked():
+            if before is not None and (now := self._directory.in_use()) != before:
+                return now.current == generation
             self._refuse_missing(generation)
             self._current.open(generation)  # if it cannot be opened, all fetches would fail
             self._directory.use(generation)
+            return True
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)
