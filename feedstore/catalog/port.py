@@ -223,6 +223,9 @@ class CatalogStore(CatalogReader, Protocol):
         is used. Raises CatalogRefusedError if there is no such generation.
         """
 
+    def in_use(self) -> InUse:
+        """What is in use now. Says so also if that generation is damaged or gone."""
+
     def use(self, generation: str, before: InUse | None = None) -> bool:
         """Makes a generation current; within 2 s, every process reads it. It may be newer or older: a rollback is the
         same call. Returns whether it is current.

@@ -139,6 +139,10 @@ class MemoryCatalog:
                 raise CatalogRefusedError(f"there is no generation {generation}")
             return {key: self._records[generation][key] for key in keys if key in self._records[generation]}
 
+    def in_use(self) -> InUse:
+        with self._lock:
+            return InUse(self._current, self._rollbacks)
+
     def use(self, generation: str, before: InUse | None = None) -> bool:
         with self._lock:
             if before not in {None, (self._current, self._rollbacks)}:

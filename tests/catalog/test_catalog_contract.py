@@ -113,11 +113,12 @@ def test_a_swap_and_a_rollback_are_one_call(store: CatalogStore, fetch: Fetch):
 
 def test_a_use_may_depend_on_what_is_in_use(store: CatalogStore, fetch: Fetch):
     first, second = loaded(store, 10, a=b"1"), loaded(store, 20, a=b"2")
+    assert store.in_use() == InUse(None, 0)
     assert store.use(first, InUse(None, 0))
     assert not store.use(second, InUse(None, 0))
     assert fetch(A).generation == first
-    assert store.use(second, InUse(first, store.rollbacks()))
-    before = InUse(second, store.rollbacks())
+    assert store.use(second, store.in_use())
+    before = store.in_use()
     store.use(first)
     store.use(second)
     third = loaded(store, 30, a=b"3")

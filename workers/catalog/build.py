@@ -47,7 +47,7 @@ def build(
 
     Raises FollowStoreUnavailableError: nothing has changed in any cluster; build again.
     """
-    before, away = in_each(stores, lambda name: _decided(stores[name]))
+    before, away = in_each(stores, lambda name: _in_use(stores[name], force=force))
     if not before:
         return Outcomes({}, away)
     sample = PinSample(rng, SAMPLE)
@@ -71,7 +71,7 @@ def _used(
     *,
     force: bool,
 ) -> Generation:
-    if not force and _decided(store) != before:  # a collection may even have removed this one
+    if not force and store.in_use() != before:  # a collection may even have removed this one
         return generation
     if not force:
         refuse_smaller(store, generation)
@@ -80,8 +80,10 @@ def _used(
     return generation._replace(current=is_used, used=is_used)
 
 
-def _decided(store: CatalogStore) -> InUse:
-    return InUse(next(reversed(store.trail()), None), store.rollbacks())
+def _in_use(store: CatalogStore, *, force: bool) -> InUse:
+    if not force:
+        store.generations()  # a damaged one that is in use is an error: nothing can be compared with it
+    return store.in_use()
 
 
 def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> None:

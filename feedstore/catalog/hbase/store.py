@@ -142,6 +142,10 @@ class HBaseCatalogStore(Reading):
         found = self._tables.records(made, keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
+    def in_use(self) -> InUse:
+        state = self._look().state
+        return InUse(state.current, state.rollbacks)
+
     def use(self, generation: str, before: InUse | None = None) -> bool:
         made = self._look().state.generation(generation)
         self._tables.records(made, [b"\xff" * MAX_KEY_BYTES])  # if it does not answer, all fetches would fail

@@ -100,9 +100,12 @@ class RocksCatalogStore(Reading):
         found = self._current.open(generation).get(keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
+    def in_use(self) -> InUse:
+        return self._directory.in_use()
+
     def use(self, generation: str, before: InUse | None = None) -> bool:
         with self._directory.locked():
-            if before is not None and (now := self._directory.in_use()) != before:
+            if before is not None and (now := self.in_use()) != before:
                 return now.current == generation
             self._refuse_missing(generation)
             self._current.open(generation)  # if it cannot be opened, all fetches would fail
