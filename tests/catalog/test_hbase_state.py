@@ -63,6 +63,13 @@ def test_what_a_build_that_died_has_begun_to_load_goes_with_it():
     assert states.removable(state, NOW + GONE_MS) == [of_dead.table]
     with pytest.raises(CatalogUnavailableError, match="it was removed"):
         states.finished(state, made(20), NOW)  # it was only slow
+    failed = after(
+        StoredState(),
+        lambda state: states.begun(state, building("1"), None),
+        lambda state: states.announced(state, of_dead),
+        lambda state: states.ended(state, "1"),  # it could not say that its load had failed
+    )
+    assert states.begun(failed, building("2"), None).loading == ()
 
 
 def test_one_builds_and_others_are_told_so():

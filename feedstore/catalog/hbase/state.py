@@ -190,14 +190,14 @@ def abandoned(state: StoredState, table: str, now_ms: int) -> StoredState:
 
 
 def begun(state: StoredState, mine: Building, dead: Building | None) -> StoredState:
-    """A build begins. dead: a builder that was found to have died, and may be replaced: what it has begun to load is to
-    be removed. Raises BeingBuiltError.
+    """A build begins. What others have begun to load is to be removed: they have ended, or are dead. dead: a builder
+    that was found to have died, and may be replaced. Raises BeingBuiltError.
     """
     there = state.building
     if there is not None and there != dead and there.id != mine.id:
         raise BeingBuiltError(BuiltBy(there.who, there.since_ms))
     for each in state.loading:
-        if there is not None and each.build == there.id != mine.id:
+        if each.build not in {"", mine.id}:
             state = abandoned(state, each.table, mine.since_ms)
     return _with(state, building=mine)
 
