@@ -121,6 +121,15 @@ class Delta(NamedTuple):
     entries: int
 
 
+class InUse(NamedTuple):
+    """What was decided about generations so far. current: the id of the one in use, None if there is none. rollbacks:
+    how many there were; one may have brought back the same generation.
+    """
+
+    current: str | None
+    rollbacks: int
+
+
 class Collected(NamedTuple):
     """The result of a collection: the ids of the removed generations, and how many entries of the delta went."""
 
@@ -214,9 +223,15 @@ class CatalogStore(CatalogReader, Protocol):
         is used. Raises CatalogRefusedError if there is no such generation.
         """
 
-    def use(self, generation: str) -> None:
+    def in_use(self) -> InUse:
+        """What is in use now. Says so also if that generation is damaged or gone."""
+
+    def use(self, generation: str, before: InUse | None = None) -> bool:
         """Makes a generation current; within 2 s, every process reads it. It may be newer or older: a rollback is the
-        same call. Raises CatalogRefusedError if there is no such generation.
+        same call. Returns whether it is current.
+
+        before: if something else was decided since, nothing changes. Raises CatalogRefusedError if there is no such
+        generation.
         """
 
     def trail(self) -> list[str]:

@@ -71,6 +71,7 @@ class ModelRecords:
     def put(self, records: Iterable[tuple[bytes, Record]]) -> None:
         for row, record in records:
             with self._tables.lock:
+                self._cells()  # it is there
                 if record.timestamp > self._tables.markers[self._name].get(row, -1):
                     self._put(row, RECORD, record)
 

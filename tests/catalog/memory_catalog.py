@@ -13,6 +13,7 @@ from feedstore.catalog.port import (
     Delta,
     Fetched,
     Generation,
+    InUse,
     NoGenerationError,
     Update,
 )
@@ -138,12 +139,19 @@ class MemoryCatalog:
                 raise CatalogRefusedError(f"there is no generation {generation}")
             return {key: self._records[generation][key] for key in keys if key in self._records[generation]}
 
-    def use(self, generation: str) -> None:
+    def in_use(self) -> InUse:
         with self._lock:
+            return InUse(self._current, self._rollbacks)
+
+    def use(self, generation: str, before: InUse | None = None) -> bool:
+        with self._lock:
+            if before not in {None, (self._current, self._rollbacks)}:
+                return self._current == generation
             if generation not in self._generations:
                 raise CatalogRefusedError(f"there is no generation {generation}")
             self._rollbacks += rule.rolls_back(self._current, generation)
             self._trail = rule.extended(self._trail, generation)
+            return True
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from feedstore.catalog.pins import key_of, live_pin
-from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Generation
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Generation, InUse
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows.port import FollowStoreUnavailableError, PinState, Request
 from feedstore.follows.store import FollowStore
@@ -181,6 +181,24 @@ def test_a_build_that_another_one_has_overtaken_is_not_used(follows: FollowStore
     made = built(store, follows, clock, force=True)
     assert made in store.generations()
     assert made.current
+
+
+def test_a_rollback_at_the_last_moment_is_not_undone(follows: FollowStore, clock: Clock):
+    """When the build has looked for the last time whether there was one."""
+    save(follows, *range(1, 51))
+
+    class RolledBack(MemoryCatalog):
+        def use(self, generation: str, before: InUse | None = None) -> bool:
+            if len(self.generations()) == 3:
+                super().use(first)
+            return super().use(generation, before)
+
+    store = RolledBack()
+    first, second = (store.load(as_of_ms, []).id for as_of_ms in (1, 2))
+    for each in (first, second):
+        store.use(each)
+    assert not built(store, follows, clock).current
+    assert store.trail() == [first]
 
 
 class Counting:

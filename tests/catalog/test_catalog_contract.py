@@ -17,6 +17,7 @@ from feedstore.catalog.port import (
     CatalogRefusedError,
     CatalogStore,
     Fetched,
+    InUse,
     NoGenerationError,
     Update,
 )
@@ -108,6 +109,22 @@ def test_a_swap_and_a_rollback_are_one_call(store: CatalogStore, fetch: Fetch):
         store.use(name)
         assert fetch(A).records == {A: record}
         assert fetch(A).generation == name
+
+
+def test_a_use_may_depend_on_what_is_in_use(store: CatalogStore, fetch: Fetch):
+    first, second = loaded(store, 10, a=b"1"), loaded(store, 20, a=b"2")
+    assert store.in_use() == InUse(None, 0)
+    assert store.use(first, InUse(None, 0))
+    assert not store.use(second, InUse(None, 0))
+    assert fetch(A).generation == first
+    assert store.use(second, store.in_use())
+    before = store.in_use()
+    store.use(first)
+    store.use(second)
+    third = loaded(store, 30, a=b"3")
+    assert not store.use(third, before), "it was rolled back meanwhile, and came into use again"
+    assert fetch(A).generation == second
+    assert store.use(third)
 
 
 def test_it_is_counted_whenever_a_generation_comes_into_use_that_is_not_later(

@@ -43,7 +43,7 @@ from feedstore.catalog.port import (
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb import store as store_module
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
-from feedstore.catalog.rocksdb.store import RocksCatalogStore
+from feedstore.catalog.rocksdb.store import LEFT_AFTER_MS, RocksCatalogStore
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from tests.catalog.catalog_adapters import Clock
 from tests.disks import fill
@@ -262,6 +262,29 @@ def test_a_load_that_is_killed_leaves_no_generation(tmp_path: Path):
     with killed(load_until_killed, path, 0):
         assert len(list(path.glob("gen-50-*.new"))) == 1
         check_whole(path, a_load)
+
+
+@pytest.mark.processes
+def test_what_a_killed_load_leaves_is_removed_before_builds_that_die_fill_the_disk(tmp_path: Path):
+    """A builder whose processes are killed, for lack of memory, tries again every ten minutes."""
+    path, clock = tmp_path / "pins", Clock()
+    made(path, clock).close()
+    with killed(load_until_killed, path, 0), closing(opened(path, clock)) as store:
+        clock.pass_s(LEFT_AFTER_MS / 1_000 + 60)
+        store.collect(1)
+        assert not list(path.glob("*.new"))
+
+
+def test_a_load_that_is_alive_is_no_leftover_however_long_it_writes_nothing(path: Path, clock: Clock):
+    """It may sort its file first."""
+    with closing(opened(path, clock)) as store:
+
+        def slow() -> Iterator[tuple[bytes, bytes]]:
+            clock.pass_s(20 * LEFT_AFTER_MS / 1_000)
+            store.collect(1)
+            yield A, b"40"
+
+        assert store.load(50, slow()).records == 1
 
 
 def build_until_killed(path: Path, connection: multiprocessing.connection.Connection) -> None:

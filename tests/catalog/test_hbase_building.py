@@ -36,6 +36,25 @@ def test_a_builder_that_died_is_found_out_by_the_next_one():
         assert clock.now_s - before_s == pytest.approx(DEAD_AFTER_S), "nothing to wait for"
 
 
+def test_a_build_that_died_leaves_its_table_to_the_next_collection():
+    model, clock = ModelCluster(), Clock()
+    cluster = cast("HBaseCluster", model)
+    dead, store = (
+        HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s) for _ in range(2)
+    )
+
+    def records() -> Iterator[tuple[bytes, bytes]]:
+        clock.pass_s(DEAD_AFTER_S)
+        with store.building("the next"):
+            yield b"a", b"1"
+
+    with pytest.raises(CatalogUnavailableError, match="it was removed"), dead.building("one that hangs"):
+        dead.load(10, records())
+    clock.pass_s(GONE_MS / 1_000)
+    store.collect(1)
+    assert [name for name in model.administration.cells if name != CATALOGS] == []
+
+
 def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():
     """The table of a load that counts as dead is still noted for a while."""
     cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
@@ -46,9 +65,34 @@ def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():
         clock.pass_s(DEAD_LOAD_MS / 1_000 + 1)
         store.collect(1)
 
-    with pytest.raises(CatalogUnavailableError, match="took longer than a day and was removed: load it again"):
+    with pytest.raises(CatalogUnavailableError, match="it was removed: load it again"):
         store.load(10, slow())
     assert store.generations() == []
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda store: store.update([Update(b"a", 40, b"2")]),
+        lambda store: store.note_gap(40),
+        lambda store: store.note_known(40),
+        lambda store: store.load(40, []),
+    ],
+    ids=["update", "note_gap", "note_known", "load"],
+)
+def test_a_table_that_was_removed_under_a_store_is_made_again(write: Callable[[HBaseCatalogStore], object]):
+    """As a worker's: otherwise it would have to be restarted."""
+    model, clock = ModelCluster(), Clock()
+    cluster = cast("HBaseCluster", model)
+    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    store.use(store.load(10, []).id)
+    store.update([Update(b"a", 20, b"1")])
+    model.administration.drop(CATALOGS)
+    clock.pass_s(2)
+    with pytest.raises(CatalogUnavailableError):
+        write(store)
+    write(store)
+    assert model.administration.exists(CATALOGS)
 
 
 def test_a_table_that_cannot_be_removed_holds_up_no_other_and_no_update():

@@ -49,6 +49,29 @@ def building(build: str, beat: int = 0) -> Building:
     return Building(build, f"process {build}", NOW, beat)
 
 
+def test_what_a_build_that_died_has_begun_to_load_goes_with_it():
+    """Builds that die every ten minutes must not leave a hundred tables until they are a day old."""
+    of_dead, other = Loading("cat.pins.20-x", 20, NOW, "1"), loading(30)
+    state = after(
+        StoredState(),
+        lambda state: states.begun(state, building("1"), None),
+        lambda state: states.announced(state, of_dead),
+        lambda state: states.announced(state, other),
+        lambda state: states.begun(state, building("2"), building("1")),
+    )
+    assert state.loading == (other,)
+    assert states.removable(state, NOW + GONE_MS) == [of_dead.table]
+    with pytest.raises(CatalogUnavailableError, match="it was removed"):
+        states.finished(state, made(20), NOW)  # it was only slow
+    failed = after(
+        StoredState(),
+        lambda state: states.begun(state, building("1"), None),
+        lambda state: states.announced(state, of_dead),
+        lambda state: states.ended(state, "1"),  # it could not say that its load had failed
+    )
+    assert states.begun(failed, building("2"), None).loading == ()
+
+
 def test_one_builds_and_others_are_told_so():
     begun = after(StoredState(), lambda state: states.begun(state, building("1"), None))
     with pytest.raises(BeingBuiltError, match="process 1 is building it, since 2023-11-14 22:13:20 UTC"):

@@ -135,9 +135,12 @@ class Bench:
             self.queue.publish(UPDATES, [encode_update(Tick(settled_ms, partition, 2))], partition)
         return settled_ms - 1
 
+    def updater(self) -> PostedUpdater:
+        return PostedUpdater(self.store, posted_to("ads"), self.queue, UPDATES, GROUP, lambda: self.now_ms, KEPT)
+
     def work(self) -> None:
         """Begins, and does all that is there, as a stage does."""
-        updater = PostedUpdater(self.store, posted_to("ads"), self.queue, UPDATES, GROUP, lambda: self.now_ms, KEPT)
+        updater = self.updater()
         updater.begin()
         consumer = self.queue.consumer(UPDATES, GROUP)
         try:
@@ -217,6 +220,49 @@ def test_what_the_queue_keeps_no_more_is_a_gap(bench: Bench):
     assert bench.said(b"a", b"b") == [b"old", b"new"]
     assert bench.store.delta().floor_ms > START + KEPT
     assert bench.store.fetch([b"a"]).known_ms == 1_000, "no answer claims to have what was lost"
+
+
+def test_a_topic_that_was_made_again_is_a_gap(bench: Bench):
+    """The positions of its groups went with it, and so did what they had not read."""
+    bench.tick()
+    bench.work()
+    bench.post(Update(b"a", bench.now_ms, b"gone"))
+    bench.queue = MemoryQueue({UPDATES: 2}, lambda: bench.now_ms)
+    bench.post(Update(b"b", bench.now_ms, b"new"))
+    bench.tick()
+    bench.work()
+    assert bench.said(b"a", b"b") == [b"old", b"new"]
+    assert bench.store.fetch([b"a"]).known_ms == 1_000, "no answer claims to have what was lost"
+    floor_ms = bench.store.delta().floor_ms
+    assert floor_ms > bench.now_ms
+    bench.work()
+    assert bench.store.delta().floor_ms == floor_ms, "it is noted once"
+
+
+@pytest.mark.parametrize("partition", [0, 1])
+def test_a_group_that_was_forgotten_reads_all_that_is_kept_and_nothing_is_a_gap(bench: Bench, partition: int):
+    """As if somebody deleted the group: the topic still has all that the delta lacks."""
+    bench.tick()
+    bench.now_ms += LATE_MS + CLOCKS_APART_MS + 1
+    bench.tick()
+    bench.work()
+    publish(bench.queue, "ads", [Update(b"a", bench.now_ms, b"new")])
+    bench.tick(partition)
+    bench.queue.forget(UPDATES, GROUP)
+    bench.work()
+    assert bench.said(b"a") == [b"new"]
+    assert bench.store.delta().floor_ms == 1
+
+
+def test_a_new_delta_whose_updater_is_killed_before_it_reads_lacks_nothing(bench: Bench):
+    """The group has no position yet, and nothing was lost."""
+    bench.queue = MemoryQueue({UPDATES: 2}, lambda: bench.now_ms)
+    bench.updater().begin()
+    bench.post(Update(b"a", START, b"new"))
+    bench.tick()
+    bench.work()
+    assert bench.said(b"a") == [b"new"]
+    assert bench.store.delta().floor_ms == 1
 
 
 def test_a_new_delta_on_an_old_topic_lacks_what_has_expired(bench: Bench):

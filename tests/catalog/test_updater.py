@@ -33,6 +33,10 @@ class Bench:
     def updater(self) -> Updater:
         return Updater(self.store, pin_updates, self.queue, ACTIONS, GROUP, lambda: self.now_ms, KEPT)
 
+    def make_again(self) -> None:
+        """Removes the topic and makes it again, as on brokers."""
+        self.queue = MemoryQueue({ACTIONS: 2}, lambda: self.now_ms)
+
     def save(self, pin: int, partition: int = 0) -> None:
         self.now_ms += 1
         action = PinSaved(Pin(pin, 7, 70, 1_000), self.now_ms)
@@ -222,6 +226,24 @@ def test_messages_that_were_lost_are_a_gap_and_the_rest_is_read(bench: Bench):
     bench.work(bench.updater())
     assert bench.pins() == {6: True}
     assert bench.store.delta().floor_ms > START + 5_000
+
+
+def test_a_topic_that_was_made_again_is_a_gap(bench: Bench):
+    """The positions of its groups went with it, and so did what they had not read."""
+    bench.pins()
+    bench.tick()
+    bench.work(bench.updater())
+    bench.save(5)
+    lost_ms = bench.now_ms
+    bench.make_again()
+    bench.save(6)
+    bench.tick()
+    bench.work(bench.updater())
+    assert bench.pins() == {6: True}
+    floor_ms = bench.store.delta().floor_ms
+    assert floor_ms > lost_ms, "no answer claims to have what was lost"
+    bench.work(bench.updater())
+    assert bench.store.delta().floor_ms == floor_ms, "it is noted once"
 
 
 def test_a_group_with_another_member_is_left_where_it_is(bench: Bench):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,37 @@ def test_a_worker_builds_the_catalog_of_pins_and_keeps_it_fresh(home: Cli) -> No
     finally:
         worker.terminate()
         worker.communicate(timeout=60)
+
+
+def test_a_generation_that_was_lost_or_damaged_is_replaced_by_a_build(home: Cli) -> None:
+    """There is none before it that could be used."""
+    home("catalog", "build", "pins", "--cluster", "a")
+    [lost] = current(home)
+    directory = home.home / "data" / "a.catalog" / "pins"
+    shutil.rmtree(directory / f"gen-{lost}")
+    home("catalog", "build", "pins", "--cluster", "a")
+    [damaged] = current(home)
+    (directory / f"gen-{damaged}" / "generation.json").write_text("{")
+    told = home("catalog", "build", "pins", "--cluster", "a", code=3).stderr
+    assert "roll back, or use another generation; if there is none, build or load with --force" in told
+    home("catalog", "build", "pins", "--cluster", "a", "--force")
+    assert "owner 2" in home("catalog", "get", "pins", 1).stdout
+
+
+def test_a_lost_queue_is_no_gap_for_pins(home: Cli) -> None:
+    """`reindex` relays all actions again, so the delta lacks nothing, and no build is needed."""
+
+    def floors() -> list[int]:
+        lines = home("catalog", "list", "pins", "--json").stdout.splitlines()
+        return [json.loads(line)["delta"]["floor_ms"] for line in lines]
+
+    home.work()
+    before = floors()
+    home("save-pin", 6, "--owner", 2, "--board", 9)
+    (home.home / "data" / "queue.db").unlink()
+    home("reindex")
+    home.work()
+    assert floors() == before
 
 
 def test_a_verify_that_has_compared_nothing_fails(home: Cli) -> None:

@@ -3,6 +3,7 @@
 import json
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -13,16 +14,20 @@ import httpx
 import pytest
 
 from feedstore.app import config as configuration
+from feedstore.app.catalogs import open_catalog
 from feedstore.catalog.port import MAX_RECORD_BYTES
+from feedstore.clocks import wall_ms
 from tests.catalog.memory_catalog import MemoryCatalog
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.http.http_servers import feedctl_serve
+from tests.queue.memory_queue import MemoryQueue, MemoryTail
 from workers.app import wiring
+from workers.app.catalogs import listening
 from workers.catalog.messages import Change, Posted, encode_update
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import updater_group
 from workers.queue.embedded import stored_partitions
-from workers.queue.port import lag_of
+from workers.queue.port import Message, Topic, lag_of
 
 BEFORE = 1_341_100_000_000
 """The as_of of what is loaded: years ago, and yet the updates of today are all there are."""
@@ -256,6 +261,32 @@ def test_an_update_replaces_what_two_web_processes_hold(cli: Cli) -> None:
         eventually(
             lambda: "feed_catalog_heard_behind_seconds" in httpx.get(f"{serving}/metrics").text, "what is heard is said"
         )
+
+
+def test_a_ttl_that_is_shorter_than_the_time_between_ticks_does_not_end_hearing(cli: Cli) -> None:
+    """The queue would be opened again all the time, and its tail would miss what is posted meanwhile."""
+    cli.set("tick", '"1s"')
+    with_ads(cli, 'ttl = "10ms"\n')
+    config = configuration.load(cli.home, {})
+    opened, polled = [], threading.Semaphore(0)
+
+    class Tail(MemoryTail):
+        def poll(self, limit: int, timeout_s: float) -> list[Message]:
+            polled.release()
+            return super().poll(limit, timeout_s)
+
+    class Opened(MemoryQueue):
+        def tail(self, topic: Topic[object]) -> MemoryTail:
+            opened.append(topic)
+            return Tail(self._state, topic, "a tail", [0])
+
+    with (
+        open_catalog(config, "ads") as catalog,
+        listening(config, {"ads": catalog}, lambda: Opened({UPDATES: 1}, wall_ms), wall_ms),
+    ):
+        for _ in range(4):
+            assert polled.acquire(timeout=DEADLINE_S)
+    assert opened == [UPDATES]
 
 
 @pytest.mark.processes

@@ -145,6 +145,11 @@ class MemoryQueue:
             for partition, position in positions.items():
                 state.committed[topic, group][partition] = position
 
+    def forget(self, topic: Topic[object], group: str) -> None:
+        """Deletes the positions of a group, as operators of brokers can."""
+        with self._open() as state:
+            del state.committed[topic, group]
+
     def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
         with self._open() as state:
             dropped = 0

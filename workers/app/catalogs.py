@@ -45,6 +45,9 @@ SPREAD: Final = 0.02
 cluster, one builds, and the others see what it has built.
 """
 
+TICKS_MISSED: Final = 10
+"""A web process opens its queue again only if so many ticks did not come, however short `ttl` is."""
+
 _AGAIN_S: Final = 5.0
 """The least rest after a build that failed."""
 
@@ -96,7 +99,8 @@ def listening(
         fresh: Mapping[str, Catalog[Any]],
         updates_of: Callable[[Any], tuple[str, Iterable[Update]]],
     ) -> AbstractContextManager[None]:
-        silent_s = min(config.catalogs[each].ttl_ms for each in fresh) / 1_000
+        ttl_ms = min(config.catalogs[each].ttl_ms for each in fresh)
+        silent_s = max(ttl_ms, TICKS_MISSED * config.worker.tick_ms) / 1_000
         hears = Hears(fresh, updates_of, clock)
         return running(Listener(name, hears, open_queue, topic, monotonic_s, clock, silent_s))
 

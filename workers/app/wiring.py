@@ -120,7 +120,7 @@ def open_ports(
             lazily = feedstore_wiring.open_cluster(config, name, access, feeds=feeds, meter=meter)
             stack.callback(lazily.close)
             replicas[name] = replica(name, lazily)
-        entering = {name: _catalog_groups(config, name) for name in replicas}
+        entering = {name: _catalog_groups(posted(config.catalogs), name) for name in replicas}
         return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter, tracer)
 
 
@@ -145,7 +145,7 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
         # From now on each group notices if retention drops messages before it has read them.
         queue.consumer(ACTIONS, EXPANDER).close()
         for cluster in config.clusters:
-            for topic, group in (*cluster_groups(cluster.name), *_catalog_groups(config, cluster.name)):
+            for topic, group in (*cluster_groups(cluster.name), *_catalog_groups(config.catalogs, cluster.name)):
                 queue.consumer(topic, group).close()
 
 
@@ -157,15 +157,15 @@ def topics_of(config: Config) -> tuple[Topic[object], ...]:
     return (*TOPICS, UPDATES)
 
 
-def _catalog_groups(config: Config, cluster: str) -> list[tuple[Topic[object], str]]:
-    """The topic and group of each stage that enters posted updates into a cluster."""
-    names = posted(config.catalogs)
-    if not names:
+def _catalog_groups(catalogs: Collection[str], cluster: str) -> list[tuple[Topic[object], str]]:
+    """The topic and group of each stage that enters updates of these catalogs into a cluster."""
+    if not catalogs:
         return []
     from workers.catalog.topics import UPDATES  # noqa: PLC0415 - other homes do not pay for it
     from workers.catalog.updater import updater_group  # noqa: PLC0415 - the same
 
-    return [(UPDATES, updater_group(name, cluster)) for name in names]
+    posts = posted(catalogs)
+    return [(UPDATES if name in posts else ACTIONS, updater_group(name, cluster)) for name in catalogs]
 
 
 def is_embedded(config: Config) -> bool:

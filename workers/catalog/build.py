@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
-from feedstore.catalog.port import CatalogStore, CatalogUnavailableError, Generation
+from feedstore.catalog.port import CatalogStore, CatalogUnavailableError, Generation, InUse
 from feedstore.follows.port import MAX_PAGE, FollowStoreUnavailableError, PinState
 from feedstore.follows.store import FollowStore
 from workers.catalog import side_by_side
@@ -47,7 +47,7 @@ def build(
 
     Raises FollowStoreUnavailableError: nothing has changed in any cluster; build again.
     """
-    before, away = in_each(stores, lambda name: _decided(stores[name]))
+    before, away = in_each(stores, lambda name: _in_use(stores[name], force=force))
     if not before:
         return Outcomes({}, away)
     sample = PinSample(rng, SAMPLE)
@@ -67,27 +67,23 @@ def _used(
     follows: FollowStore,
     generation: Generation,
     sample: list[int],
-    before: "_Decided",
+    before: InUse,
     *,
     force: bool,
 ) -> Generation:
-    if not force and _decided(store) != before:  # a collection may even have removed this one
+    if not force and store.in_use() != before:  # a collection may even have removed this one
         return generation
     if not force:
         refuse_smaller(store, generation)
     _refuse_differing(store, follows, generation, sample)
-    if not force and _decided(store) != before:
-        return generation
-    store.use(generation.id)
-    return generation._replace(current=True, used=True)
+    is_used = store.use(generation.id, None if force else before)
+    return generation._replace(current=is_used, used=is_used)
 
 
-_Decided = tuple[str | None, int]
-"""The generation in use, and the number of rollbacks so far: a rollback may have brought back the same generation."""
-
-
-def _decided(store: CatalogStore) -> _Decided:
-    return next(reversed(store.trail()), None), store.rollbacks()
+def _in_use(store: CatalogStore, *, force: bool) -> InUse:
+    if not force:
+        store.generations()  # a damaged one that is in use is an error: nothing can be compared with it
+    return store.in_use()
 
 
 def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> None:

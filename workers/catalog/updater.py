@@ -3,7 +3,7 @@
 The delta says how far it is, and the queue says how far its group is; one of them may have been put back from a copy.
 So each time the updater begins, the group goes back to what the delta knows: updates may be repeated. It begins again
 if the delta suddenly knows less. If the queue no longer keeps these messages, there is a gap, and the delta notes it: a
-later generation heals it.
+later generation heals it. The topic may also have been removed and made again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -70,7 +70,9 @@ class Updater(Generic[Body]):
         """
         known_ms = self._store.delta().known_ms
         now_ms = self._now()
-        lost = lost_of(self._queue, self._topic, self._group)
+        lost: int | None = lost_of(self._queue, self._topic, self._group)
+        if known_ms and self._is_another_topic(known_ms):
+            lost = None  # how many, nothing says
         self._note_gaps(known_ms, now_ms, lost)
         try:
             if lost:
@@ -113,10 +115,21 @@ class Updater(Generic[Body]):
             self._store.note_known(settled_ms - 1, source, sources)
         self._known_ms = self._store.delta().known_ms
 
-    def _note_gaps(self, known_ms: int, now_ms: int, lost: int) -> None:
-        if lost:
+    def _is_another_topic(self, known_ms: int) -> bool:
+        """Whether the topic was made again since the delta knew this. The group has positions from its first read on,
+        and they go with their topic. If somebody deleted only these, the topic still has messages from before.
+        """
+        if self._queue.positions(self._topic, self._group):
+            return False
+        earliest, ends = self._queue.earliest(self._topic), self._queue.ends(self._topic)
+        later = ends | self._queue.since(self._topic, max(1, known_ms - CLOCKS_APART_MS))
+        return any(later[partition] <= first for partition, first in earliest.items())
+
+    def _note_gaps(self, known_ms: int, now_ms: int, lost: int | None) -> None:
+        """lost: how many messages are gone; None: that is unknown."""
+        if lost != 0:
             self._warn(now_ms, lost)
-        if lost or known_ms < now_ms - self._kept_ms:
+        if lost != 0 or known_ms < now_ms - self._kept_ms:
             # An action that committed before now may be in the queue before the first message that is read from here
             # on.
             self._store.note_gap(now_ms)
@@ -125,7 +138,7 @@ class Updater(Generic[Body]):
         """Whether messages must be read again, given that the delta knows everything up to `known_ms`."""
         return known_ms > 0
 
-    def _warn(self, until_ms: int, lost: int) -> None:
+    def _warn(self, until_ms: int, lost: int | None) -> None:
         _log.warning("catalog.gap", group=self._group, until_ms=until_ms, messages_lost=lost)
 
 
@@ -137,19 +150,21 @@ class PostedUpdater(Updater[Posted]):
     generation of any age.
     """
 
-    def _note_gaps(self, known_ms: int, now_ms: int, lost: int) -> None:
+    def _note_gaps(self, known_ms: int, now_ms: int, lost: int | None) -> None:
         # An update may have a date later than the moment at which it was posted.
-        if lost:
+        if lost != 0:
             gone_ms = now_ms + AHEAD_MAX_MS
         elif any(self._queue.earliest(self._topic).values()):
             gone_ms = max(1, now_ms - self._kept_ms + AHEAD_MAX_MS)
         else:
             gone_ms = 1  # nothing is gone
         if not known_ms:
+            # First, the group gets its positions: without them, a delta that knows something has lost its topic.
+            self._queue.consumer(self._topic, self._group).close()
             sources = self._queue.partitions(self._topic)
             for source in range(sources):
                 self._store.note_known(gone_ms, source, sources)
-        if lost or (gone_ms > 1 and 0 < known_ms < now_ms - self._kept_ms):
+        if lost != 0 or (gone_ms > 1 and 0 < known_ms < now_ms - self._kept_ms):
             self._warn(gone_ms, lost)
             self._store.note_gap(gone_ms)
 

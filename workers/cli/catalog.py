@@ -246,8 +246,8 @@ def update(session: Session, name: str, file: str) -> None:
     \b
     Examples:
       feedctl catalog update ads changes.jsonl
-      echo '{"key": "campaign-7", "time_ms": 1732000000000, "record": {"bid": 5}}' | feedctl catalog update ads -
-      echo '{"key": "campaign-7", "time_ms": 1732000000500, "deleted": true}' | feedctl catalog update ads -
+      echo '{"key": "campaign-7", "time_ms": 1732000060000, "record": {"bid": 5}}' | feedctl catalog update ads -
+      echo '{"key": "campaign-7", "time_ms": 1732000060500, "deleted": true}' | feedctl catalog update ads -
     """
     settings_of(session.config, name)
     posting.refuse_updated(name)

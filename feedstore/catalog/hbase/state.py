@@ -18,6 +18,7 @@ from feedstore.catalog.port import (
     CatalogRefusedError,
     CatalogUnavailableError,
     Generation,
+    InUse,
     NoGenerationError,
 )
 
@@ -40,11 +41,14 @@ class Made(msgspec.Struct, frozen=True):
 
 
 class Loading(msgspec.Struct, frozen=True):
-    """A load that is announced. began_ms: by the clock of the process that loads."""
+    """A load that is announced. began_ms: by the clock of the process that loads. build: the id of the build that it is
+    part of, if any.
+    """
 
     table: str
     as_of_ms: int
     began_ms: int
+    build: str = ""
 
 
 class Building(msgspec.Struct, frozen=True):
@@ -166,12 +170,14 @@ def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
     """A load has ended. If the same generation is there already, the new table is to be removed, unless it is that
     generation's.
 
-    Raises CatalogUnavailableError if the load took so long that a collection has removed it.
+    Raises CatalogUnavailableError if the load seemed dead and was removed.
     """
     if made.id in state.ids:
         return abandoned(state, made.table, now_ms)
     if all(each.table != made.table for each in state.loading):
-        raise CatalogUnavailableError(f"the load of {made.id} took longer than a day and was removed: load it again")
+        raise CatalogUnavailableError(
+            f"the load of {made.id} took longer than a day, or its process hung: it was removed: load it again"
+        )
     generations = sorted((*state.generations, made), key=lambda each: rule.place(each.id))
     return _with(state, generations=tuple(generations), loading=_without(state.loading, made.table))
 
@@ -184,10 +190,15 @@ def abandoned(state: StoredState, table: str, now_ms: int) -> StoredState:
 
 
 def begun(state: StoredState, mine: Building, dead: Building | None) -> StoredState:
-    """A build begins. dead: a builder that was found to have died, and may be replaced. Raises BeingBuiltError."""
+    """A build begins. What others have begun to load is to be removed: they have ended, or are dead. dead: a builder
+    that was found to have died, and may be replaced. Raises BeingBuiltError.
+    """
     there = state.building
     if there is not None and there != dead and there.id != mine.id:
         raise BeingBuiltError(BuiltBy(there.who, there.since_ms))
+    for each in state.loading:
+        if each.build not in {"", mine.id}:
+            state = abandoned(state, each.table, mine.since_ms)
     return _with(state, building=mine)
 
 
@@ -204,8 +215,12 @@ def ended(state: StoredState, build: str) -> StoredState:
     return state if there is None or there.id != build else _with(state, building=None)
 
 
-def used(state: StoredState, name: str) -> StoredState:
-    """Makes a generation current. Raises CatalogRefusedError if there is none of that name."""
+def used(state: StoredState, name: str, before: InUse | None = None) -> StoredState:
+    """Makes a generation current, unless something else than `before` is in use. Raises CatalogRefusedError if there is
+    none of that name.
+    """
+    if before not in {None, (state.current, state.rollbacks)}:
+        return state
     rollbacks = state.rollbacks + rule.rolls_back(state.current, name)
     noted = tuple(rule.extended(state.trail, name))
     return _with(state, current=state.generation(name).id, rollbacks=rollbacks, noted=noted)

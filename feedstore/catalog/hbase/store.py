@@ -18,6 +18,7 @@ from feedstore.catalog.port import (
     CatalogUnavailableError,
     Collected,
     Generation,
+    InUse,
     Update,
 )
 from feedstore.widecolumn.hbase import HBaseCluster
@@ -53,39 +54,43 @@ class HBaseCatalogStore(Reading):
         self._unique = unique
         self._pause = pause
         self._counted_s = float("-inf")
+        self._build = ""
+        """The id of the build that this store is in."""
 
     def update(self, updates: Sequence[Update]) -> None:
         checks.check_updates(updates)
-        self._tables.prepare()
-        self._tables.delta.put(updates)
+        with self._tables.prepared():
+            self._tables.delta.put(updates)
 
     def note_known(self, known_ms: int, source: int = 0, sources: int = 1) -> None:
         checks.check_time(known_ms)
         checks.check_source(source, sources)
-        self._tables.prepare()
-        if not self._look().known_ms:
-            # The floor is raised before the note: when all sources have noted a time, the floor is at least the first
-            # time of the last of them.
-            self._tables.row.change(lambda state: states.raised(state, known_ms))
-        self._tables.row.note(known_ms, source, sources)
+        with self._tables.prepared():
+            if not self._look().known_ms:
+                # The floor is raised before the note: when all sources have noted a time, the floor is at least the
+                # first time of the last of them.
+                self._tables.row.change(lambda state: states.raised(state, known_ms))
+            self._tables.row.note(known_ms, source, sources)
 
     def note_gap(self, until_ms: int) -> None:
         checks.check_time(until_ms)
-        self._tables.prepare()
-        self._tables.row.change(lambda state: states.raised(state, until_ms))
+        with self._tables.prepared():
+            self._tables.row.change(lambda state: states.raised(state, until_ms))
 
     @contextmanager
     def building(self, who: str) -> Iterator[None]:
-        self._tables.prepare()
-        mine = Building(self._unique(), who, self._wall_ms())
-        dead = self._dead_builder()
-        self._tables.row.change(lambda state: states.begun(state, mine, dead))
+        with self._tables.prepared():
+            mine = Building(self._unique(), who, self._wall_ms())
+            dead = self._dead_builder()
+            self._tables.row.change(lambda state: states.begun(state, mine, dead))
         over = threading.Event()
         beating = threading.Thread(target=self._beat, args=(mine.id, over), name="catalog-building", daemon=True)
         beating.start()
+        self._build = mine.id
         try:
             yield
         finally:
+            self._build = ""
             over.set()
             beating.join()
             with suppress(CatalogUnavailableError):  # then it soon counts as dead
@@ -112,10 +117,10 @@ class HBaseCatalogStore(Reading):
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         checks.check_time(as_of_ms)
         began_s = self._clock()
-        self._tables.prepare()
         table = self._tables.named(as_of_ms, self._unique())
-        announced = Loading(table, as_of_ms, self._wall_ms())
-        self._tables.row.change(lambda state: states.announced(state, announced))
+        announced = Loading(table, as_of_ms, self._wall_ms(), self._build)
+        with self._tables.prepared():
+            self._tables.row.change(lambda state: states.announced(state, announced))
         try:
             checked = checks.Checked(records)
             self._tables.load(table, checked)
@@ -137,18 +142,22 @@ class HBaseCatalogStore(Reading):
         found = self._tables.records(made, keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
-    def use(self, generation: str) -> None:
+    def in_use(self) -> InUse:
+        state = self._look().state
+        return InUse(state.current, state.rollbacks)
+
+    def use(self, generation: str, before: InUse | None = None) -> bool:
         made = self._look().state.generation(generation)
         self._tables.records(made, [b"\xff" * MAX_KEY_BYTES])  # if it does not answer, all fetches would fail
-        self._tables.row.change(lambda state: states.used(state, generation))
-        self._look()
+        self._tables.row.change(lambda state: states.used(state, generation, before))
+        return self._look().state.current == generation
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)
-        self._tables.prepare()
         now_ms = self._wall_ms()
-        before = self._look().state
-        after = self._tables.row.change(lambda state: states.collected(state, keep, now_ms))
+        with self._tables.prepared():
+            before = self._look().state
+            after = self._tables.row.change(lambda state: states.collected(state, keep, now_ms))
         try:
             self._remove(states.removable(after, now_ms))
         finally:

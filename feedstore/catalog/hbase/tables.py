@@ -89,14 +89,20 @@ class CatalogStorage:
         self.row = CatalogRow(cluster, catalog)
         self.delta = DeltaRows(cluster.records(CATALOGS), catalog)
 
-    def prepare(self) -> None:
-        """Makes the table if it is missing; before any write. Raises UnsafeCatalogError: it could lose updates."""
+    @contextmanager
+    def prepared(self) -> Iterator[None]:
+        """A block that writes: first makes a missing table. Raises UnsafeCatalogError: it could lose updates."""
         with self._lock, failing():
             if not self._is_prepared:
                 wanted = [schema.records_definition(CATALOGS)]
                 schema.apply(self._cluster.administration, wanted)
                 schema.refuse_unsafe(self._cluster.administration, wanted)
                 self._is_prepared = True
+        try:
+            yield
+        except CatalogUnavailableError:
+            self._is_prepared = False  # somebody may have removed the table
+            raise
 
     def named(self, as_of_ms: int, unique: str) -> str:
         """The name of the table of a load."""

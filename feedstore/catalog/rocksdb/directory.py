@@ -29,6 +29,7 @@ from feedstore.catalog.port import (
     BuiltBy,
     CatalogRefusedError,
     CatalogUnavailableError,
+    InUse,
     NoGenerationError,
 )
 from feedstore.widecolumn.port import StoreError
@@ -155,6 +156,13 @@ class Directory:
             raise CatalogUnavailableError(f"{self.current_file} is damaged: {error}; use a generation again") from error
         return pointer
 
+    def in_use(self) -> InUse:
+        try:
+            pointer = self.pointer()
+        except NoGenerationError:
+            return InUse(None, 0)
+        return InUse(pointer.generation, pointer.rollbacks)
+
     def use(self, name: str) -> None:
         """Makes a generation current. Call it under `locked`."""
         try:
@@ -210,13 +218,23 @@ class Directory:
         """
         with unavailable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-            lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            with unavailable(self.path):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with held(self.path):
             yield
-        finally:
-            os.close(lock)
+
+
+@contextmanager
+def held(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """A lock of a directory until the end of the block, or of this process. Raises CatalogUnavailableError; without
+    `wait` also if another block holds it.
+    """
+    with unavailable(path):
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with unavailable(path):
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        yield
+    finally:
+        os.close(lock)
 
 
 def _builder_in(text: bytes) -> BuiltBy:

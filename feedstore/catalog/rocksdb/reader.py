@@ -20,6 +20,7 @@ LOOK_EVERY_S: Final = 1.0
 """The longest time that a swap may go unnoticed."""
 
 _ATTEMPTS_MAX = 10
+_WAY_BACK: Final = "roll back, or use another generation; if there is none, build or load with --force"
 
 
 class Current:
@@ -170,7 +171,7 @@ class Reading:
             if not path.exists():
                 return None
             if name in trail[-1:]:
-                raise CatalogUnavailableError(f"{error}: roll back, or use another generation") from error
+                raise CatalogUnavailableError(f"{error}: {_WAY_BACK}") from error
             # A damaged one is skipped, so that all others can be used, built and collected as before.
             if name not in self._damaged:
                 self._damaged.add(name)

@@ -3,15 +3,27 @@
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
+from typing import Final
 
 import structlog
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import BuiltBy, CatalogRefusedError, CatalogUnavailableError, Collected, Generation, Update
+from feedstore.catalog.port import (
+    BuiltBy,
+    CatalogRefusedError,
+    CatalogUnavailableError,
+    Collected,
+    Generation,
+    InUse,
+    Update,
+)
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
-from feedstore.catalog.rocksdb.directory import Directory, discard
+from feedstore.catalog.rocksdb.directory import Directory, discard, held
 from feedstore.catalog.rocksdb.reader import Reading
+
+LEFT_AFTER_MS: Final = 3_600_000
+"""What no process writes, and what has not changed for this long, is left from one that died."""
 
 _log = structlog.get_logger()
 
@@ -57,6 +69,10 @@ class RocksCatalogStore(Reading):
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         checks.check_time(as_of_ms)
         new = self._directory.announce(as_of_ms, self._unique())
+        with held(new):  # a collection sees that this load is alive
+            return self._load(new, as_of_ms, records)
+
+    def _load(self, new: Path, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         try:
             # The floor is read after the load is announced: a collection raises the floor and then looks for loads.
             with self._delta.view(latest=True) as view:
@@ -84,11 +100,17 @@ class RocksCatalogStore(Reading):
         found = self._current.open(generation).get(keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
-    def use(self, generation: str) -> None:
+    def in_use(self) -> InUse:
+        return self._directory.in_use()
+
+    def use(self, generation: str, before: InUse | None = None) -> bool:
         with self._directory.locked():
+            if before is not None and (now := self.in_use()) != before:
+                return now.current == generation
             self._refuse_missing(generation)
             self._current.open(generation)  # if it cannot be opened, all fetches would fail
             self._directory.use(generation)
+            return True
 
     def collect(self, keep: int) -> Collected:
         checks.check_keep(keep)
@@ -114,6 +136,12 @@ class RocksCatalogStore(Reading):
             raise CatalogRefusedError(f"{self._directory.path}: there is no generation {generation}")
 
     def _is_left(self, new: Path) -> bool:
-        with suppress(OSError):
-            return self._wall_ms() - new.stat().st_mtime_ns // 1_000_000 > rule.DEAD_LOAD_MS
+        with suppress(OSError, CatalogUnavailableError):
+            age_ms = self._wall_ms() - new.stat().st_mtime_ns // 1_000_000
+            if age_ms <= LEFT_AFTER_MS:
+                return False
+            if age_ms > rule.DEAD_LOAD_MS:
+                return True
+            with held(new, wait=False):
+                return True
         return False
