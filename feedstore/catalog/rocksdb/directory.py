@@ -11,7 +11,6 @@ A file or directory gets its final name after everything else, and loses it befo
 has no ending is whole.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -32,6 +31,9 @@ from feedstore.catalog.port import (
     NoGenerationError,
 )
 from feedstore.widecolumn.port import StoreError
+
+LOCK_WAIT_S: float = 30.0
+"""How long a swap or a collection waits for another one, which may remove large directories, or be suspended."""
 
 _ID: Final = re.compile(r"\d{1,19}-[0-9a-f]{16}")
 _LOADING: Final = re.compile(r"gen-(\d{1,19})-[0-9a-f]+\.new")
@@ -193,10 +195,8 @@ class Directory:
             file = os.open(self.building_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             with unavailable(self.building_file):
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise BeingBuiltError(_builder_in(os.pread(file, _BUILDER_BYTES_MAX, 0))) from None
+                if not durable.locked(file, 0.0):
+                    raise BeingBuiltError(_builder_in(os.pread(file, _BUILDER_BYTES_MAX, 0)))
                 os.ftruncate(file, 0)
                 os.pwrite(file, msgspec.json.encode(builder), 0)
             yield
@@ -206,14 +206,16 @@ class Directory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """A lock for a look at the directory and the step that follows from it: meanwhile no other process makes a
-        generation current or removes one. Loads and fetches never wait for it.
+        generation current or removes one. Loads and fetches never wait for it. Raises CatalogUnavailableError, also if
+        another process has it for LOCK_WAIT_S.
         """
         with unavailable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
             lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             with unavailable(self.path):
-                fcntl.flock(lock, fcntl.LOCK_EX)
+                if not durable.locked(lock, LOCK_WAIT_S):
+                    raise TimeoutError(f"another process has been changing it for {LOCK_WAIT_S:g} s")
             yield
         finally:
             os.close(lock)
