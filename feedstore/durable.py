@@ -1,5 +1,6 @@
 """Files that survive a crash whole, and that one process at a time changes."""
 
+import errno
 import fcntl
 import os
 import time
@@ -48,7 +49,8 @@ def changing(path: Path, within_s: float = CHANGE_WAIT_S) -> Iterator[None]:
     lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if not locked(lock, within_s):
-            raise TimeoutError(f"{path}: another process has been changing it for {within_s:g} s: it may be suspended")
+            reason = f"another process has been changing it for {within_s:g} s: it may be suspended"
+            raise TimeoutError(errno.ETIMEDOUT, reason, str(path))
         yield
     finally:
         os.close(lock)
