@@ -27,6 +27,9 @@ _log = structlog.get_logger()
 LOOK_EVERY_S: Final = 0.1
 """How long a process goes by the result of a comparison, before it compares again."""
 
+BEGIN_WAIT_S: float = 1.0
+"""How long a process waits while another one writes the first anchor of a boot."""
+
 NOTE_EVERY_MS: Final = 10_000
 """How often a process whose clock is off notes that in the home."""
 
@@ -317,7 +320,7 @@ class HomeClock:
     def _begin(self, moment: Moment) -> None:
         if not may_anchor(moment, self._stamped_ms(), self._bound_ms):
             return
-        with durable.changing(self._path):
+        with durable.changing(self._path, BEGIN_WAIT_S):
             self._read()  # another process may have been first
             if offset_ms(self._anchor, moment) is None:
                 self._write(self._begun(moment))
@@ -332,14 +335,14 @@ class HomeClock:
             _log.error("clock.off", offset_ms=offset)
         self._noted_up_ms = moment.up_ms
         process = Process(os.getpid(), platform.node(), program(), offset, moment.up_ms, _started(os.getpid()))
-        with contextlib.suppress(OSError), durable.changing(self._path):  # it is logged in any case
+        with contextlib.suppress(OSError), durable.changing(self._path, 0.0):  # it is logged in any case
             self._read()
             if self._anchor is not None:
                 self._write(noted(self._anchor, process))
 
     def _withdraw(self) -> None:
         """Removes the note of this process: its clock is right again, and there is nothing to set."""
-        with contextlib.suppress(OSError), durable.changing(self._path):  # else the next comparison does it
+        with contextlib.suppress(OSError), durable.changing(self._path, 0.0):  # else the next comparison does it
             self._read()
             if self._anchor is not None:
                 self._write(without(self._anchor, os.getpid(), platform.node()))

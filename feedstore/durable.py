@@ -1,10 +1,17 @@
 """Files that survive a crash whole, and that one process at a time changes."""
 
+import errno
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
+
+CHANGE_WAIT_S: Final = 5.0
+"""How long a process waits while another one changes a file: that one may be suspended in the middle of it."""
+_POLL_S: Final = 0.01
 
 
 def replace(path: Path, text: str, mode: int = 0o600) -> None:
@@ -34,14 +41,34 @@ def named(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[None]:
-    """A block that one process at a time is in, to change a file by its text. It holds a lock file. Raises OSError."""
+def changing(path: Path, within_s: float = CHANGE_WAIT_S) -> Iterator[None]:
+    """A block that one process at a time is in, to change a file by its text. It holds a lock file.
+
+    Raises OSError, also if another process has been in the block for `within_s`.
+    """
     lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not locked(lock, within_s):
+            reason = f"another process has been changing it for {within_s:g} s: it may be suspended"
+            raise TimeoutError(errno.ETIMEDOUT, reason, str(path))
         yield
     finally:
         os.close(lock)
+
+
+def locked(file: int, within_s: float) -> bool:
+    """Takes the lock of an open file. One process at a time has it; the system drops it once the file is closed. False:
+    another process still has it after `within_s`. Raises OSError.
+    """
+    for left in reversed(range(1 + round(within_s / _POLL_S))):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if left:
+                time.sleep(_POLL_S)
+        else:
+            return True
+    return False
 
 
 def sync(path: Path) -> None:

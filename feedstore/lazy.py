@@ -20,15 +20,26 @@ class Lazy(Generic[T]):
         self._closed = closed
         self._lock = threading.Lock()
         self._found: T | None = None
+        self._failures = 0
+        self._error: Exception | None = None
         self._is_closed = False
 
     def opened(self) -> T:
-        """What was opened, now or before. Raises what opening raises: then the next call tries again."""
+        """What was opened, now or before. Raises what opening raises: then the next call tries again. Calls that have
+        waited for an attempt that failed do not: one after the other, they would each wait as long as it took.
+        """
+        failures = self._failures
         with self._lock:
             if self._is_closed:
                 raise self._closed()
             if self._found is None:
-                self._found = self._opener()
+                if self._error is not None and self._failures > failures:
+                    raise self._error
+                try:
+                    self._found = self._opener()
+                except Exception as error:
+                    self._failures, self._error = self._failures + 1, error
+                    raise
             return self._found
 
     def close(self) -> None:

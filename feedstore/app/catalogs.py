@@ -4,6 +4,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
 from typing import Any, Final, NamedTuple, assert_never
 
 from feedstore.app.config import ClusterConfig, Config
@@ -37,11 +38,12 @@ HOUR_MS: Final = 3_600_000
 
 class CatalogPlace(NamedTuple):
     """Where one catalog of one cluster is. reader: makes a reader of it. store: makes a store, which also loads and
-    updates it. Neither opens anything before it is used.
+    updates it. Neither opens anything before it is used. path: its directory, if it is in files.
     """
 
     reader: Callable[[], CatalogReader]
     store: Callable[[], CatalogStore]
+    path: Path | None = None
 
 
 def settings_of(config: Config, catalog: str) -> CatalogSettings:
@@ -84,7 +86,9 @@ def _in_files(config: Config, cluster: ClusterConfig, catalog: str) -> CatalogPl
     directory = config.path(cluster.url)
     path = directory.with_name(directory.name + ".catalog") / catalog
     return CatalogPlace(
-        lambda: RocksCatalogReader(path, monotonic_s), lambda: RocksCatalogStore(path, monotonic_s, wall_ms, _unique)
+        lambda: RocksCatalogReader(path, monotonic_s),
+        lambda: RocksCatalogStore(path, monotonic_s, wall_ms, _unique),
+        path,
     )
 
 

@@ -4,7 +4,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -12,12 +12,12 @@ from unittest import mock
 import pytest
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import CatalogRefusedError, Update
-from feedstore.catalog.rocksdb import delta
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Update
+from feedstore.catalog.rocksdb import delta, directory
 from feedstore.catalog.rocksdb.directory import Directory, Names
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
-from tests.catalog.catalog_adapters import Clock
+from tests.catalog.catalog_adapters import Clock, in_files
 
 A = b"a"
 Patch = tuple[Any, str, Any]
@@ -386,3 +386,18 @@ def test_a_guard_that_was_removed_is_found(
 ):
     with patched(guard(scene)):
         assert race(scene) is not None
+
+
+def test_a_process_that_is_suspended_within_a_swap_stops_no_other_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "LOCK_WAIT_S", 0.0)
+    place = in_files(tmp_path, Clock())
+    with closing(place.store()) as store:
+        name = store.load(10, [(A, b"1")]).id
+        with Directory(tmp_path / "a.catalog" / "pins").locked():
+            for change in (lambda: store.use(name), lambda: store.collect(1)):
+                with pytest.raises(CatalogUnavailableError, match="another process has been changing it for"):
+                    change()
+        store.use(name)
+        assert store.fetch([A]).records == {A: b"1"}

@@ -60,3 +60,18 @@ def test_the_walk_reads_while_a_table_is_made_and_no_further_than_its_bound(
     assert slow.was_ahead
     assert most <= slow.read_before <= most + AT_ONCE, "one more block may be in hand"
     assert {name: each.records for name, each in made.items()} == {"slow": ENTRIES, "quick": ENTRIES}
+
+
+def test_where_no_thread_can_be_had_the_loads_that_have_begun_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+
+    def refused(thread: threading.Thread) -> None:
+        if thread.name.startswith("catalog-load_1"):
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    begun, never = MemoryCatalog(), MemoryCatalog()
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        side_by_side.load({"a": begun, "b": never}, 1, [(b"key", b"record")])
+    assert (begun.generations(), never.generations()) == ([], [])

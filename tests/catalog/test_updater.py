@@ -246,6 +246,22 @@ def test_a_topic_that_was_made_again_is_a_gap(bench: Bench):
     assert bench.store.delta().floor_ms == floor_ms, "it is noted once"
 
 
+def test_messages_that_were_lost_are_passed_over_once_all_members_have_left(bench: Bench):
+    """Who joined again would be told that they are lost, again and again: no position moves under a live member."""
+    bench.pins()
+    bench.tick()
+    bench.work(bench.updater())
+    bench.save(5)
+    bench.now_ms += 5_000
+    bench.queue.expire(1_000, {})
+    bench.save(6)
+    updater = bench.updater()
+    with closing_consumer(bench), pytest.raises(GroupBusyError):
+        updater.begin()
+    bench.work(updater)
+    assert bench.pins() == {6: True}
+
+
 def test_a_group_with_another_member_is_left_where_it_is(bench: Bench):
     bench.tick()
     bench.work(bench.updater())

@@ -86,6 +86,21 @@ def test_updates_are_in_every_cluster_once_a_worker_is_idle(home: Cli) -> None:
     assert [said(home, key) for key in "abcd"] == [['{"bid":7}'] * 2, [None] * 2, ["3"] * 2, ['"x"\n'] * 2]
 
 
+@pytest.mark.processes
+def test_work_until_idle_ends_without_a_catalog_that_is_damaged(home: Cli) -> None:
+    load(home, {"a": 1})
+    home.work()
+    (home.home / "data" / "a.catalog" / "ads" / "delta" / "CURRENT").unlink()
+    update(home, {"key": "a", "time_ms": now_ms(home), "record": 2})
+    home("save-pin", 5, "--owner", 2, "--board", 9)
+
+    ended = home.process("--log-level", "error", "work", "--until-idle", "--wait", "100ms", code=3)
+
+    assert "everything else has landed" in ended.stderr
+    assert "catalog ads of cluster a does not answer" in ended.stderr
+    assert json.loads(home("catalog", "get", "ads", "a", "--json", code=None).stdout.splitlines()[-1])["record"] == "2"
+
+
 def test_the_newest_wins_and_of_equals_the_deletion_whatever_the_order(home: Cli) -> None:
     load(home, {})
     now = now_ms(home)

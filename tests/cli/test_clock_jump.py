@@ -5,11 +5,13 @@ import shutil
 import time
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from feedstore.app import config as configuration
 from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.catalogs import open_store
 from feedstore.clocks import HomeClock, wall_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.follows.port import Request
@@ -224,6 +226,49 @@ def test_a_shard_that_was_ahead_is_brought_back(jumped: Cli) -> None:
     assert jumped.feed(1)[:2] == [51, 50]
     jumped("verify")
     assert jumped.json("clock", "set") == {"shards": {}, "clusters": []}
+
+
+def test_a_catalog_that_was_ahead_hides_nothing_and_is_built_again(filled: Cli, tmp_path: Path) -> None:
+    with (filled.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n[catalogs.ads]\n")
+    filled("save-pin", 49, "--owner", 2, "--board", 20)
+    filled.work()
+    with filled.ports(clock=lambda: wall_ms() + JUMP_MS) as ports:
+        ports.follows.record([Request(SavePin(Pin(50, 2, 20, 2_000)))])
+    filled.work()
+    filled("catalog", "build", "pins")
+    batch = tmp_path / "ads.jsonl"
+    batch.write_text('{"key": "a", "record": "now"}\n')
+    filled("catalog", "load", "ads", batch, "--as-of", wall_ms())
+
+    said = filled("clock", "set").stderr
+
+    assert [f"catalog {each} was ahead" in said for each in ("pins of cluster a", "pins of cluster b")] == [True, True]
+    assert "catalog ads" not in said
+    filled("save-pin", 51, "--owner", 2, "--board", 20)
+    filled("delete-pin", 49)
+    filled.work()
+    filled("catalog", "build", "pins")
+    filled("save-pin", 52, "--owner", 2, "--board", 20)
+    filled.work()
+    assert "no difference" in filled("catalog", "verify", "pins").stderr
+    assert "owner 2" in filled("catalog", "get", "pins", 52).stdout
+    assert "deleted" in filled("catalog", "get", "pins", 49).stdout
+    assert "catalog" not in filled("clock", "set").stderr
+
+
+def test_a_catalog_of_another_source_that_was_ahead_is_left_and_named(filled: Cli) -> None:
+    with (filled.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.ads]\n")
+    config = configuration.load(filled.home, {})
+    with open_store(config, "ads", "a") as store:
+        store.note_known(wall_ms() + JUMP_MS)
+
+    said = filled("clock", "set").stderr
+
+    assert "catalog ads of cluster a is ahead, too: it hides updates, and takes no batch" in said
+    assert f"remove {filled.home / 'data' / 'a.catalog' / 'ads'}, and build or load it again" in said
+    assert "cluster b" not in said
 
 
 @pytest.mark.parametrize(("topic", "group"), [(ACTIONS, "expander"), (DELIVERIES, "writer-b"), (RETRIES, "retries-a")])

@@ -191,6 +191,29 @@ def test_a_signal_before_everything_has_landed_is_no_success(cli: Cli, number: s
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
+def test_a_signal_ends_a_rebuild_that_still_reads_the_clusters(filled: Cli, number: signal.Signals, code: int) -> None:
+    program = """
+import time
+from workers.app import rebuild
+from workers.cli import main
+def needs_new(*_):
+    print("reads", flush=True)
+    time.sleep(600)
+rebuild.needs_new = needs_new
+main()
+"""
+    process = filled.spawn("rebuild", "--all", program=program)
+    assert process.stdout.readline() == b"reads\n"
+    process.send_signal(number)
+    process.communicate(timeout=60)
+
+    assert process.returncode == code
+    filled("rebuild", "--all")
+    assert "no difference" in filled("verify").stderr
+
+
+@pytest.mark.processes
 def test_rule_12_a_writer_that_is_killed_stops_the_worker_with_its_name(filled: Cli) -> None:
     with filled.worker() as worker:
         os.kill(writer_pid(worker.pid, "b"), signal.SIGKILL)

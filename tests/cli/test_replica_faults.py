@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,9 +17,10 @@ from feedstore.widecolumn.progress import Progress, progress_table
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.cli.command import Cli
+from workers.app import until, wiring
 from workers.app.rebuild import needs_new
 from workers.following.applied import NUMBERS
-from workers.following.topics import DELIVERIES
+from workers.following.topics import ACTIONS, DELIVERIES
 from workers.following.verify import Verifier
 from workers.queue.port import lag_of
 
@@ -83,6 +85,40 @@ def test_work_until_idle_ends_without_a_cluster_that_is_gone(filled: Cli, tmp_pa
     (tmp_path / "away").rename(data(filled))
     filled.process("--log-level", "error", "work", "--until-idle", "--wait", "100ms")
     assert filled.export("b") == filled.export("a")
+
+
+def test_ticks_do_not_prolong_the_wait_for_a_cluster_that_is_gone(filled: Cli, tmp_path: Path) -> None:
+    data(filled).rename(tmp_path / "away")
+    filled("save-pin", 61, "--owner", 2, "--board", 20)
+    config = configuration.load(filled.home, {})
+    now_s = [0.0]
+    with (
+        filled.ports(access="write") as ports,
+        closing(wiring.expander(ports, config)) as expander,
+        closing(wiring.writer(ports, config, "a")) as writer,
+    ):
+
+        def land() -> None:
+            while any(lag_of(ports.queue, *each) for each in ((ACTIONS, "expander"), (DELIVERIES, "writer-a"))):
+                expander.step()
+                writer.step()
+
+        for relay in wiring.relays(ports, config):
+            relay.step()
+        land()
+        ticker = wiring.ticker(ports, config)
+        end = until.Idle(ports, config, lambda: ["a", "b"], 60.0, lambda: now_s[0])
+        for now_s[0] in (0.0, 30.0, 59.0):
+            assert not end()
+            ticker.tick()
+            assert not end(), "a tick is work, too"
+            land()
+        assert not end.away
+        now_s[0] = 60.0
+        for _ in range(3):  # it gives the cluster up, then ticks for the last time, then looks for that tick
+            end()
+            land()
+        assert (end.yes, list(end.away)) == (True, ["b"])
 
 
 @pytest.mark.processes

@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from feedstore import durable
 from tests.cli.command import Cli, eventually
 
 
@@ -40,6 +41,21 @@ def test_tokens_are_made_listed_and_revoked(guarded: Cli) -> None:
         "expected a duration"
         in guarded("token", "new", "--name", "x", "--scope", "read", "--expires", "soon", code=2).stderr
     )
+
+
+def test_a_file_that_a_suspended_process_is_changing_is_named(guarded: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked = durable.locked
+
+    def others_have_it(file: int, within_s: float) -> bool:
+        return within_s != durable.CHANGE_WAIT_S and locked(file, within_s)
+
+    monkeypatch.setattr(durable, "locked", others_have_it)
+    for words, file, code in (
+        (["token", "new", "--name", "x", "--scope", "read"], "tokens.toml", 2),
+        (["clock", "set"], "clock.json", 3),
+    ):
+        said = guarded(*words, code=code).stderr
+        assert f"{file}: another process has been changing it for 5 s: it may be suspended" in said
 
 
 @pytest.mark.processes

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from feedstore import clocks
+from feedstore import clocks, durable
 from feedstore.clocks import HomeClock, Machine, Moment
 
 NOW = 1_700_000_000_000
@@ -224,7 +224,8 @@ def test_without_a_place_for_the_anchor_a_process_goes_by_its_own_clock(home: Ho
 def warned(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The warnings in the log."""
     events: list[str] = []
-    monkeypatch.setattr(clocks, "_log", SimpleNamespace(warning=lambda event, **_: events.append(event)))
+    log = SimpleNamespace(warning=lambda event, **_: events.append(event), error=lambda _event, **_about: None)
+    monkeypatch.setattr(clocks, "_log", log)
     return events
 
 
@@ -255,6 +256,24 @@ def test_an_anchor_that_cannot_be_read_is_logged_once_while_nothing_may_replace_
     (home.folder / "clock.json").write_bytes(b"{")
     compare(home, home.clock())
     assert warned == ["clock.no_anchor"]
+
+
+def test_a_process_that_is_suspended_while_it_writes_the_time_stops_no_other(
+    home: Home, warned: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clocks, "BEGIN_WAIT_S", 0.0)
+    path = home.folder / "clock.json"
+    with durable.changing(path):
+        clock = home.clock(DAY)
+        assert (clock(), warned) == (NOW + DAY, ["clock.no_anchor"])
+    right = home.clock()
+    assert right() == NOW
+    with durable.changing(path):
+        home.passes(1_000)
+        assert clock() == NOW + 1_000, "it goes by the home's time, and is named later"
+    home.passes(clocks.NOTE_EVERY_MS)
+    clock()
+    assert [each.offset_ms for each in right.off()] == [DAY]
 
 
 def test_a_home_remembers_a_bounded_number_of_processes() -> None:

@@ -2,11 +2,13 @@
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+import structlog
 
 from feedstore.metering import Counting
-from workers.pipeline import metrics
+from workers.pipeline import metrics, runtime
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.runtime import Worker, WorkerFailedError
 from workers.queue.port import PositionLostError
@@ -65,6 +67,29 @@ def test_a_loop_that_rests_long_keeps_nobody_from_ending() -> None:
 
     assert loop.steps == 1
     assert loop.closed.is_set()
+
+
+def test_loops_that_take_long_to_end_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, said = threading.Event(), []
+
+    class Log:
+        bind = staticmethod(structlog.get_logger().bind)
+
+        def info(self, event: str, **about: Any) -> None:
+            said.append((event, about))
+            told.set()
+
+    monkeypatch.setattr(runtime, "_log", Log())
+    monkeypatch.setattr(runtime, "SAY_S", 0.0)
+    waiting = threading.Event()
+
+    def step() -> bool:
+        waiting.set()
+        return not told.wait(60)
+
+    Worker([Loop("waits", step)]).run(waiting.is_set)
+
+    assert said == [("loops.ending", {"loops": ["waits"]})]
 
 
 def test_one_loop_ends_and_the_others_go_on() -> None:

@@ -3,14 +3,18 @@
 What was stamped while a clock was ahead keeps its time. From then on stores stamp the right time, and clusters tell it.
 """
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from itertools import product
+from pathlib import Path
 from typing import NamedTuple
 
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
-from feedstore.clocks import wall_ms
+from feedstore.catalog.settings import posted
+from feedstore.clocks import APART_MAX_MS, wall_ms
 from feedstore.widecolumn import DamagedError
 from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
@@ -18,15 +22,28 @@ from workers.following.landed import groups
 from workers.queue.port import refuse_live
 
 
+class AheadCatalog(NamedTuple):
+    """A catalog of a cluster that is ahead: it hides updates from before its times, and takes no batch of now.
+
+    removed: it is gone, and a worker builds it again. path: its directory, if it is in files.
+    """
+
+    name: str
+    cluster: str
+    removed: bool
+    path: Path | None
+
+
 class Set(NamedTuple):
     """What was done. shards: the shards that were brought back, each with the ms that it was ahead. clusters: those
     whose watermark is unknown until they have heard the right time. lost: those that are gone or damaged. A rebuild
-    makes them again, and needs the right time first.
+    makes them again, and needs the right time first. catalogs: those that knew a time that has not come yet.
     """
 
     shards: Mapping[int, int]
     clusters: tuple[str, ...]
     lost: tuple[str, ...]
+    catalogs: tuple[AheadCatalog, ...]
 
 
 def set_clock(config: Config) -> Set:
@@ -37,7 +54,8 @@ def set_clock(config: Config) -> Set:
 
     Raises:
         GroupBusyError: an expander or a writer runs; nothing was brought back.
-        FollowStoreUnavailableError, QueueUnavailableError, UnavailableError, OSError: do it again.
+        FollowStoreUnavailableError, QueueUnavailableError, UnavailableError, CatalogUnavailableError, OSError: do it
+            again.
     """
     if (clock := home_clock(config)) is not None:
         clock.set()
@@ -56,4 +74,33 @@ def set_clock(config: Config) -> Set:
                     clusters.append(name)
             except DamagedError:
                 lost.append(name)
-        return Set(ports.follows.bring_back(now_ms), tuple(clusters), tuple(lost))
+        catalogs = tuple(_catalogs_ahead(config, now_ms))
+        return Set(ports.follows.bring_back(now_ms), tuple(clusters), tuple(lost), catalogs)
+
+
+def _catalogs_ahead(config: Config, now_ms: int) -> Iterator[AheadCatalog]:
+    """Finds the catalogs that are ahead. One that is made of the follow store, in files, is removed."""
+    if not config.catalogs:
+        return
+    from feedstore.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
+
+    for name, cluster in product(config.catalogs, config.clusters):
+        is_built = name not in posted(config.catalogs)
+        found = catalogs.place(config, name, cluster.name)
+        with closing(found.store()) as store:
+            delta = store.delta()
+            known_ms = [delta.known_ms, delta.floor_ms, *(each.as_of_ms for each in store.generations())]
+        # The times of other catalogs are from clocks of their sources.
+        if max(known_ms) <= (now_ms if is_built else now_ms + APART_MAX_MS):
+            continue
+        if removed := is_built and found.path is not None:
+            _remove(found.path)
+        yield AheadCatalog(name, cluster.name, removed, found.path)
+
+
+def _remove(path: Path) -> None:
+    """Removes a directory: it is gone as a whole, whenever this is interrupted."""
+    gone = path.with_name(path.name + ".gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=True)

@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -101,12 +100,9 @@ def worker_lock(home: Path) -> Iterator[int]:
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}: a worker must be able to write its home") from error
     try:
-        deadline = time.monotonic() + _LOCK_WAIT_S
-        while not _locked(file, fcntl.LOCK_EX):
-            if time.monotonic() >= deadline:
-                pid = _pid_in(file)
-                raise HomeBusyError(f"{held(home, pid)}{_stop(pid)}", pid)
-            time.sleep(0.01)
+        if not durable.locked(file, _LOCK_WAIT_S):
+            pid = _pid_in(file)
+            raise HomeBusyError(f"{held(home, pid)}{_stop(pid)}", pid)
         with durable.named(path):
             os.ftruncate(file, 0)
             os.pwrite(file, b"%d\n" % os.getpid(), 0)
@@ -141,7 +137,11 @@ def worker_runs(home: Path) -> int | None:
     except OSError:
         return None
     try:
-        return None if _locked(file, fcntl.LOCK_SH) else _pid_in(file) or 0
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _pid_in(file) or 0
+    else:
+        return None
     finally:
         os.close(file)
 
@@ -177,14 +177,6 @@ def _shown(pid: int | None) -> str:
     if Path(f"/proc/{pid}").exists():
         return str(pid)
     return f"{pid}, which does not run here: if it has ended, its writers hang, pgrep -f writer- finds them"
-
-
-def _locked(file: int, how: int) -> bool:
-    try:
-        fcntl.flock(file, how | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _pid_in(file: int) -> int | None:

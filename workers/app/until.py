@@ -3,17 +3,21 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
 from types import MappingProxyType
+from typing import NamedTuple
 
 from feedstore.app.config import Config
+from feedstore.catalog.settings import posted
 from feedstore.errors import NotNowError
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.app.wiring import ticker
-from workers.following.groups import EXPANDER
+from workers.following.groups import EXPANDER, cluster_groups
 from workers.following.landed import drained
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
+from workers.queue.port import Topic, lag_of
 
 
 def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
@@ -59,8 +63,7 @@ class Idle(End):
     actions are recorded all the time, the answer is never yes.
 
     clusters: returns the names of the clusters to wait for, without those whose writer has ended. away_s: how long to
-    wait for clusters that do not answer once nothing else is left to do.
-    clock: monotonic seconds.
+    wait for clusters, or their catalogs, that do not answer once nothing else is left to do. clock: monotonic seconds.
     """
 
     rests_within_s = math.inf
@@ -74,6 +77,7 @@ class Idle(End):
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ports = ports
+        self._config = config
         self._ticker = ticker(ports, config)
         self._clusters = clusters
         self._away_s = away_s
@@ -95,18 +99,25 @@ class Idle(End):
         return False
 
     def _look_for_away(self, waited: Sequence[str]) -> None:
-        """Gives up clusters that are away if nothing else is left to wait for, and has not been for `away_s`."""
-        away: dict[str, str] = {}
-        if self._away_s < math.inf and _quiet(self._ports, []):
-            found = ((name, _matter(self._ports, name)) for name in waited)
-            away = {name: matter for name, matter in found if matter is not None}
-        if not away or not idle(self._ports, set(waited) - away.keys()):
+        """Gives up clusters that have been away for `away_s` since there was nothing else to wait for, if there is
+        nothing else now. Ticks come meanwhile, and are work for a moment: that says nothing of what is away.
+        """
+        if self._away_s == math.inf or not _quiet(self._ports, []):
+            return
+        found = {name: _matter(self._ports, self._config, name) for name in waited}
+        away = {name: matter for name, matter in found.items() if matter is not None}
+        if not away:
             self._waits_since_s = None
+            return
+        left = [group for matter in away.values() for group in matter.groups]
+        if any(lag_of(self._ports.queue, *group) for group in left):
+            return
+        if not idle(self._ports, set(waited) - away.keys()):
             return
         if self._waits_since_s is None:
             self._waits_since_s = self._clock()
         if self._clock() - self._waits_since_s >= self._away_s:
-            self.away = {**self.away, **away}
+            self.away = {**self.away, **{name: matter.why for name, matter in away.items()}}
 
 
 class RecordedLanded(End):
@@ -152,12 +163,32 @@ class RecordedExpanded(End):
         return all(positions[partition] >= end for partition, end in self._ends.items())
 
 
-def _matter(ports: Ports, cluster: str) -> str | None:
-    """Why nothing lands in a cluster; None if it answers. A worker can only ask for the notes of progress."""
+class _Matter(NamedTuple):
+    """Why something that must land in a cluster does not. groups: what else writes the cluster, and can do so."""
+
+    why: str
+    groups: Sequence[tuple[Topic[object], str]]
+
+
+def _matter(ports: Ports, config: Config, cluster: str) -> _Matter | None:
+    """What is the matter with a cluster; None if it answers, and so do its catalogs for which something waits. A worker
+    can only ask for the notes of progress, and how far catalogs are.
+    """
     try:
         Progress(ports.replicas[cluster].progress).watermark()
     except UnavailableError as error:
-        return f"cluster {cluster} does not answer: {error}"
+        return _Matter(f"cluster {cluster} does not answer: {error}", ())
+    if not any(lag_of(ports.queue, *each) for each in ports.entering.get(cluster, ())):
+        return None
+    from feedstore.app import catalogs  # noqa: PLC0415 - a home without such catalogs does not pay for their library
+
+    for name in posted(config.catalogs):
+        try:
+            with closing(catalogs.place(config, name, cluster).reader()) as reader:
+                reader.delta()
+        except NotNowError as error:
+            why = f"catalog {name} of cluster {cluster} does not answer: {error}"
+            return _Matter(why, cluster_groups(cluster))
     return None
 
 

@@ -5,7 +5,7 @@ them at the same time, so that each entry is read once.
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain, islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
@@ -49,10 +49,12 @@ def load(stores: Mapping[str, CatalogStore], as_of_ms: int, entries: Iterable[En
     """
     handed = {name: _Handed() for name in stores}
     with ThreadPoolExecutor(max(1, len(stores)), thread_name_prefix="catalog-load") as threads:
-        loads = {name: threads.submit(store.load, as_of_ms, handed[name]) for name, store in stores.items()}
-        for name, each in loads.items():
-            each.add_done_callback(handed[name].close)
+        loads: dict[str, Future[Generation]] = {}
         try:
+            # If the machine has no thread for a load, those that have begun must end: they wait for entries.
+            for name, store in stores.items():
+                loads[name] = threads.submit(store.load, as_of_ms, handed[name])
+                loads[name].add_done_callback(handed[name].close)
             given = iter(entries)
             while some := list(islice(given, AT_ONCE)):
                 size = sum(map(len, chain.from_iterable(some)))

@@ -81,9 +81,10 @@ class Updater(Generic[Body]):
                 again = rewind(self._queue, self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
                 _log.info("catalog.begins", group=self._group, messages_again=again)
         except GroupBusyError:
-            # Another member has already done both, unless the delta was put back since: then all must leave the group
-            # first, as each will with its next tick.
-            if known_ms < self._known_ms:
+            # Another member has already gone back, unless the delta was put back since: then all must leave the group
+            # first, as each will with its next tick. What is lost is passed over only under no member: who is given
+            # such a partition leaves, and must not join again before that.
+            if lost or known_ms < self._known_ms:
                 raise
         self._known_ms = known_ms
 

@@ -71,7 +71,8 @@ def set_(session: Session, *, as_json: bool) -> None:
 
     Use it after this machine's clock was changed by more than limits.clock_offset, and after a clock that was ahead has
     stamped something. If a shard is ahead, it goes by the right time from then on. What was stamped keeps its time, so
-    that later actions still win over earlier ones, and nothing is deleted. If the command is killed, run it again.
+    that later actions still win over earlier ones, and no record is deleted. A catalog of pins that is ahead is
+    removed, and a worker builds it again. If the command is killed, run it again.
 
     The command refuses to run while a worker holds the home. On servers, stop relays, expanders and writers first: it
     refuses to run while an expander or a writer runs, and cannot see a relay.
@@ -87,6 +88,8 @@ def set_(session: Session, *, as_json: bool) -> None:
         raise TryLaterError(f"{error}; nothing was brought back") from error
     for name in done.lost:
         note(f"cluster {name} is gone or damaged, and was left out: {rebuild_command(name)}")
+    for each in done.catalogs:
+        note(_about(each))
     if as_json:
         emit_json({"shards": {str(shard): ms for shard, ms in done.shards.items()}, "clusters": list(done.clusters)})
         return
@@ -95,3 +98,15 @@ def set_(session: Session, *, as_json: bool) -> None:
     for name in done.clusters:
         note(f"cluster {name}: its watermark is unknown until a worker has run: feedctl work")
     note("the home goes by this machine's clock")
+
+
+def _about(catalog: clocks.AheadCatalog) -> str:
+    """What became of a catalog that was ahead, or what to do about it."""
+    name, cluster, removed, path = catalog
+    if removed:
+        return f"catalog {name} of cluster {cluster} was ahead, too, and was removed: a worker builds it again"
+    what = f"remove {path}" if path is not None else "drop the tables catalogs and cat.* of that cluster in HBase"
+    return (
+        f"catalog {name} of cluster {cluster} is ahead, too: it hides updates, and takes no batch: end all processes"
+        f" that read it, {what}, and build or load it again"
+    )

@@ -43,7 +43,6 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     try:
         with (
             saying_how_to_ask_one(session, cluster, "rebuild --all" if everybody else f"rebuild {user}"),
-            stopping() as stop,
             session.lock(),
             session.writers() as writers,
             metering.serving(session.config, None, "work") as endpoint,
@@ -52,6 +51,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             with session.ports("read", feeds=False) as ports:
                 refuse_shards_apart(ports)
                 refuse_lost(ports)
+                # All of a large cluster is read, which takes long and changes nothing: a signal ends it at once.
                 lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
                 if lost and not everybody:
                     raise UnavailableError(
@@ -60,16 +60,17 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                             for name in lost
                         )
                     )
-                for name in lost:
-                    _make_anew(session, ports, stop, name)
-                if not lost:
-                    _ask(ports, user, cluster, stop)
-                else:
-                    for name in set(names) - set(lost):
-                        _ask(ports, user, name, stop)
-                # Not for the others: one that is gone, too, would be waited for for ever.
-                working = able(session, ports, names, writers)
-                run_worker(session, ports, working, stop, partial(recorded_landed, ports, names), endpoint)
+                with stopping() as stop:
+                    for name in lost:
+                        _make_anew(session, ports, stop, name)
+                    if not lost:
+                        _ask(ports, user, cluster, stop)
+                    else:
+                        for name in set(names) - set(lost):
+                            _ask(ports, user, name, stop)
+                    # Not for the others: one that is gone, too, would be waited for for ever.
+                    working = able(session, ports, names, writers)
+                    run_worker(session, ports, working, stop, partial(recorded_landed, ports, names), endpoint)
         _refuse_left(session, EVERYBODY if user is None else [UserRange(user, user)], cluster)
         note("rebuilt")
     except HomeBusyError as error:

@@ -62,16 +62,17 @@ metrics_option = click.option(
     type=DURATION,
     default="60s",
     show_default=True,
-    help="With --until-idle: how long to wait for a cluster that does not answer, once nothing else is left to do.",
+    help="With --until-idle: how long to wait for a cluster, or a catalog, that does not answer, once nothing else is"
+    " left to do.",
 )
 @metrics_option
 @pass_session
 def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: bool) -> None:
     """Run the queue workers: relay, expander, a writer for each cluster, housekeeping.
 
-    With --until-idle, if a cluster does not answer and nothing else is left to do, the command waits for it as long as
-    --wait says. If it still does not answer, the exit status is 3, and the error names the cluster. The messages for it
-    stay in the queue.
+    With --until-idle, if a cluster or a catalog does not answer and nothing else is left to do, the command waits for
+    it as long as --wait says. If it still does not answer, the exit status is 3, and the error names it. The messages
+    for it stay in the queue.
 
     A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again.
 

@@ -22,6 +22,9 @@ _ASK_S = 0.05
 AGAIN_S: Final = 60.0
 """After a failed round an `Every` tries again within this time."""
 
+SAY_S: Final = 2.0
+"""If loops take longer than this to end, the log names them."""
+
 _LOOK_S: Final = 1.0
 """The longest rest of an `Every`: the age of a loop's last step shows whether it hangs."""
 
@@ -158,6 +161,11 @@ class Worker:
                     pass
         finally:
             self._stop.set()
+            say_s = time.monotonic() + SAY_S
+            for thread in started:
+                thread.join(max(0.0, say_s - time.monotonic()))
+            if left := [thread.name for thread in started if thread.is_alive()]:
+                _log.info("loops.ending", loops=left)
             for thread in started:
                 thread.join()
             for loop in self._loops[len(started) :]:

@@ -11,7 +11,6 @@ A file or directory gets its final name after everything else, and loses it befo
 has no ending is whole.
 """
 
-import fcntl
 import os
 import re
 import shutil
@@ -33,6 +32,9 @@ from feedstore.catalog.port import (
     NoGenerationError,
 )
 from feedstore.widecolumn.port import StoreError
+
+LOCK_WAIT_S: float = 30.0
+"""How long a swap or a collection waits for another one, which may remove large directories, or be suspended."""
 
 _ID: Final = re.compile(r"\d{1,19}-[0-9a-f]{16}")
 _LOADING: Final = re.compile(r"gen-(\d{1,19})-[0-9a-f]+\.new")
@@ -201,10 +203,8 @@ class Directory:
             file = os.open(self.building_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             with unavailable(self.building_file):
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise BeingBuiltError(_builder_in(os.pread(file, _BUILDER_BYTES_MAX, 0))) from None
+                if not durable.locked(file, 0.0):
+                    raise BeingBuiltError(_builder_in(os.pread(file, _BUILDER_BYTES_MAX, 0)))
                 os.ftruncate(file, 0)
                 os.pwrite(file, msgspec.json.encode(builder), 0)
             yield
@@ -214,7 +214,8 @@ class Directory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """A lock for a look at the directory and the step that follows from it: meanwhile no other process makes a
-        generation current or removes one. Loads and fetches never wait for it.
+        generation current or removes one. Loads and fetches never wait for it. Raises CatalogUnavailableError, also if
+        another process has it for LOCK_WAIT_S.
         """
         with unavailable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
@@ -223,15 +224,16 @@ class Directory:
 
 
 @contextmanager
-def held(path: Path, *, wait: bool = True) -> Iterator[None]:
-    """A lock of a directory until the end of the block, or of this process. Raises CatalogUnavailableError; without
-    `wait` also if another block holds it.
+def held(path: Path, within_s: float = LOCK_WAIT_S) -> Iterator[None]:
+    """A lock of a directory until the end of the block, or of this process. Raises CatalogUnavailableError, also if
+    another block holds it for `within_s`.
     """
     with unavailable(path):
         lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with unavailable(path):
-            fcntl.flock(lock, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            if not durable.locked(lock, within_s):
+                raise TimeoutError(f"another process has been changing it for {within_s:g} s")
         yield
     finally:
         os.close(lock)

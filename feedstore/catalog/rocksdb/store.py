@@ -142,6 +142,6 @@ class RocksCatalogStore(Reading):
                 return False
             if age_ms > rule.DEAD_LOAD_MS:
                 return True
-            with held(new, wait=False):
+            with held(new, within_s=0):
                 return True
         return False
