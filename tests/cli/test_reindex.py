@@ -512,6 +512,31 @@ def test_lost_actions_that_the_outbox_does_not_keep_any_more_are_named(cli: Cli)
     _right(cli, model)
 
 
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("damage", ["a gone, b damaged", "both gone", "both damaged"])
+def test_lost_actions_come_back_though_no_cluster_says_how_far_it_was(cli: Cli, loss: str, damage: str) -> None:
+    """A cluster is not made again while actions are lost, so that they must not wait for one."""
+    model = Model(random.Random(16))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    LOSSES[loss](cli)
+    for cluster in "ab":
+        if damage == "both gone" or damage.startswith(f"{cluster} gone"):
+            shutil.rmtree(cli.home / "data" / cluster)
+        else:
+            (cli.home / "data" / cluster / "CURRENT").unlink()
+    assert cli.hint("reindex") in cli("rebuild", "--all", "--cluster", "a", code=1).stderr
+
+    cli("reindex")
+
+    for cluster in "ab":
+        cli("rebuild", "--all", "--cluster", cluster)
+    _right(cli, model)
+    assert cli.json("status")["problems"] == []
+
+
 def test_actions_are_not_lost_before_an_expander_has_ever_read(cli: Cli) -> None:
     """A group without positions is one that begins."""
     model = Model(random.Random(15))
