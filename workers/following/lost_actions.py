@@ -57,8 +57,8 @@ def _is_forgotten(ports: Ports, *, can_wait: bool = False) -> bool:
 def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
     """A time such that everything that committed before it was expanded: the latest of the watermarks that can be read.
     None if no cluster has one. Those that are gone or damaged will be made again, and say nothing: waiting for them
-    would be a circle, because they are not made again while actions are lost. If that is all of them, 0: it is not known.
-    Raises UnavailableError: none of those that answer has one.
+    would be a circle, because they are not made again while actions are lost. 0 if that is all of them: then it is not
+    known. Raises UnavailableError: none of those that answer has one.
     """
     marks: list[int | None] = []
     away: UnavailableError | None = None
