@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -248,3 +249,78 @@ def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
 def test_a_home_without_catalogs_says_how_to_get_one(cli: Cli) -> None:
     assert "add [catalogs.pins]" in cli("catalog", "list").stderr
     assert "add [catalogs.pins]" in cli("catalog", "build", "pins", code=2).stderr
+
+
+def followed(home: Cli, said: str, cluster: str) -> None:
+    """Runs the command that a message names, as one copies it."""
+    [command] = re.findall(rf"{re.escape(home.hint('catalog '))}([^;:()]+)", said)
+    home("catalog", *shlex.split(command.replace("NAME", cluster)))
+
+
+@pytest.mark.parametrize("name", ["pins", "ads"])
+def test_a_catalog_of_which_it_is_not_known_what_is_in_use_is_mended_as_the_message_says(home: Cli, name: str) -> None:
+    home.work()
+    fill: tuple[object, ...] = ("build", "pins")
+    if name == "ads":
+        load_ads(home, 1, BEFORE)
+        fill = ("load", "ads", home.home / "ads.jsonl", "--as-of", BEFORE + 1)
+    else:
+        home("catalog", *fill)
+    (home.home / "data" / "a.catalog" / name / "CURRENT").write_text("{")
+    said = home("catalog", *fill, code=3).stderr
+    assert "; repeat it with --cluster a" in said
+
+    followed(home, said, "a")
+
+    home("catalog", *fill, "--cluster", "a")
+    assert generations(home, name)[-1]["current"]
+    home("catalog", "collect", name)
+
+
+def test_a_catalog_that_has_lost_everything_but_what_named_it_is_filled_as_the_message_says(home: Cli) -> None:
+    home.work()
+    home("catalog", "build", "pins")
+    place = home.home / "data" / "a.catalog" / "pins"
+    (place / "CURRENT").write_text("{")
+    for each in place.glob("gen-*"):
+        shutil.rmtree(each)
+    said = home("catalog", "build", "pins", "--cluster", "a", code=3).stderr
+    assert f"{place / 'CURRENT'} is damaged" in said
+    assert "remove it" in said
+
+    (place / "CURRENT").unlink()
+    followed(home, said, "a")
+
+    assert verified(home) == {"a": 5, "b": 5}
+
+
+def test_a_catalog_without_a_generation_in_use_is_filled_as_the_message_says(home: Cli) -> None:
+    home.work()
+    said = home("catalog", "get", "pins", "1", code=1).stdout.splitlines()[0]
+    followed(home, said, "a")
+    assert verified(home) == {"a": 5, "b": 5}
+
+
+@pytest.mark.processes
+def test_a_delta_that_is_damaged_is_made_again_as_the_message_says(home: Cli) -> None:
+    """What was posted to it, and what pins became since the build, is in no generation."""
+    home.work()
+    home("catalog", "build", "pins")
+    load_ads(home, "loaded", BEFORE)
+    update = {"key": "a", "time_ms": BEFORE + 1, "record": "updated"}
+    home("catalog", "update", "ads", "-", stdin=json.dumps(update) + "\n")
+    home("save-pin", 6, "--owner", 2, "--board", 9)
+    home.work()
+    assert ads(home) == {"a": "updated", "b": "updated"}
+    for name in ("pins", "ads"):
+        delta = home.home / "data" / "a.catalog" / name / "delta"
+        (delta / "CURRENT").unlink()
+        said = home("catalog", "collect", name, code=3).stderr
+        assert f"{delta}: damaged: " in said
+        assert "move this directory away while no worker runs" in said
+        delta.rename(home.home / f"{name}-away")
+
+    with home.worker():
+        eventually(lambda: ads(home) == {"a": "updated", "b": "updated"}, "the updates are read again")
+        eventually(lambda: verified(home) == {"a": 6, "b": 6}, "the worker has built what no update tells")
+    home("catalog", "collect", "ads")

@@ -1,7 +1,9 @@
 """Messages that cannot be read: the good ones flow, the bad ones are kept with their reasons (rule 12)."""
 
 import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +16,7 @@ from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.embedded import EmbeddedQueue
 from workers.queue.port import MAX_MESSAGE_BYTES, MessageRefusedError, Topic, lag_of, single
 
+ROOT = Path(__file__).resolve().parents[2]
 GOOD = encode_action(Task(PinSaved(Pin(60, 2, 20, 3_000), 1_000)))
 BAD = {
     "truncated": (GOOD[:-9], "not_json"),
@@ -108,7 +111,9 @@ def test_rule_12_what_is_well_formed_and_cannot_be_true_stops_nobody(filled: Cli
 
 
 @pytest.mark.processes
-def test_rule_12_with_only_bad_messages_the_worker_stops_instead_of_draining_the_queue(filled: Cli) -> None:
+def test_rule_12_with_only_bad_messages_the_worker_stops_instead_of_draining_the_queue(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     filled.set("dead_letters_in_a_row", "10")
     with filled.ports() as ports:
         for number in range(50):
@@ -122,6 +127,14 @@ def test_rule_12_with_only_bad_messages_the_worker_stops_instead_of_draining_the
     assert filled.hint("dead list") in last
     status = filled.json("status", code=1)
     assert status["groups"]["writer-a"] + status["groups"]["writer-b"] > 0 or status["dead_letters"] <= 100
+
+    page = Path(re.findall(r"\S+\.md", last)[0])
+    [(name, value, command)] = re.findall(r"`(FEED_\w+)=(\d+) feedctl (.*)`", (ROOT / page).read_text(encoding="utf-8"))
+    monkeypatch.setenv(name, value)
+    filled.process(*command.split())
+    filled("dead", "drop", "--all")
+    assert "no difference" in filled("verify").stderr
+    assert filled.json("status")["problems"] == []
 
 
 def test_list_and_show(filled: Cli) -> None:

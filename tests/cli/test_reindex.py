@@ -9,7 +9,7 @@ import random
 import shutil
 import sqlite3
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -313,12 +313,40 @@ def test_a_queue_of_fewer_partitions_than_the_lost_one_is_refused(empty: Cli, mo
     assert not (empty.home / "data" / "queue.db").exists()
 
 
-def test_a_file_that_is_no_queue_is_left_for_somebody_to_look_at(cli: Cli) -> None:
-    (cli.home / "data" / "queue.db").write_bytes(b"no database" * 1_000)
+def _garbage(queue: Path) -> None:
+    queue.write_bytes(b"no database" * 1_000)
 
-    assert "move the file away" in cli("reindex", code=2).stderr
 
-    assert (cli.home / "data" / "queue.db").read_bytes().startswith(b"no database")
+def _of_another_program(queue: Path) -> None:
+    with closing(sqlite3.connect(queue)) as file, file:
+        file.execute("CREATE TABLE theirs (id INTEGER)")
+
+
+def _emptied(queue: Path) -> None:
+    queue.touch()
+
+
+@pytest.mark.parametrize("becomes", [_garbage, _of_another_program, _emptied])
+def test_a_file_that_is_no_queue_is_moved_away_as_the_message_says(
+    cli: Cli, tmp_path: Path, becomes: Callable[[Path], None]
+) -> None:
+    model = Model(random.Random(9))
+    _record(cli, model, 40)
+    _lose(cli)
+    queue = cli.home / "data" / "queue.db"
+    becomes(queue)
+    before = queue.read_bytes()
+    for command in ("status", "verify", "work"):
+        assert f"move the file away, then: {cli.hint('reindex')}" in cli(command, code=2).stderr
+    if before:
+        assert "move the file away" in cli("reindex", code=2).stderr
+    assert queue.read_bytes() == before, "somebody may have to look at it"
+
+    queue.rename(tmp_path / "queue.db")
+    cli("reindex")
+
+    cli.work()
+    _right(cli, model)
 
 
 def test_a_log_that_the_lost_queue_left_is_not_taken_for_the_new_ones(cli: Cli) -> None:
@@ -482,6 +510,31 @@ def test_lost_actions_that_the_outbox_does_not_keep_any_more_are_named(cli: Cli)
     cli("reconcile")
     cli("repair")
     _right(cli, model)
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("damage", ["a gone, b damaged", "both gone", "both damaged"])
+def test_lost_actions_come_back_though_no_cluster_says_how_far_it_was(cli: Cli, loss: str, damage: str) -> None:
+    """A cluster is not made again while actions are lost, so that they must not wait for one."""
+    model = Model(random.Random(16))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    LOSSES[loss](cli)
+    for cluster in "ab":
+        if damage == "both gone" or damage.startswith(f"{cluster} gone"):
+            shutil.rmtree(cli.home / "data" / cluster)
+        else:
+            (cli.home / "data" / cluster / "CURRENT").unlink()
+    assert cli.hint("reindex") in cli("rebuild", "--all", "--cluster", "a", code=1).stderr
+
+    cli("reindex")
+
+    for cluster in "ab":
+        cli("rebuild", "--all", "--cluster", cluster)
+    _right(cli, model)
+    assert cli.json("status")["problems"] == []
 
 
 def test_actions_are_not_lost_before_an_expander_has_ever_read(cli: Cli) -> None:

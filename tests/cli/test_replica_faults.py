@@ -168,6 +168,10 @@ def test_a_damaged_file_is_named_pages_fail_over_and_a_rebuild_heals_it(filled: 
 
     assert [pin for pin, _ in page["entries"]] == before
     assert page["served_by"] == "b"
+    if fault == "missing":
+        for words in (["export", "--cluster", "a"], ["trim"], ["rewind", "--cluster", "a", "--by", "1h"]):
+            assert filled.hint("rebuild --all --cluster a") in filled(*words, code=2).stderr, words
+        assert "back to" in filled("rewind", "--cluster", "b", "--by", "1h").stdout
     assert "damaged" in filled("export", "--cluster", "a", code=None).stderr
     assert "feedctl rebuild --all --cluster a" in error_of(filled, "a")
     assert "damaged" in error_of(filled, "a")

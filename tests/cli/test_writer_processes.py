@@ -1,6 +1,9 @@
 """The processes of the writers, by themselves: each test forks in a process that has no threads."""
 
 import os
+import re
+import shlex
+import shutil
 import signal
 import subprocess
 from contextlib import suppress
@@ -238,6 +241,26 @@ def test_a_command_says_that_it_runs_while_its_writers_end(filled: Cli, command:
     process = filled.spawn(*command, program=program)
     _, stderr = process.communicate(timeout=COMMAND_S)
     assert process.returncode == 0, stderr.decode()
+
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+@pytest.mark.skipif(shutil.which("pgrep") is None, reason="pgrep is missing (procps)")
+def test_they_are_found_as_the_pages_and_the_message_say(cli: Cli) -> None:
+    """Their command line is that of their worker."""
+    text = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
+    commands = re.findall(r"`(pgrep [^`]*)`", text)
+    with home.worker_lock(cli.home):
+        (cli.home / home.LOCK_NAME).write_text(f"{2**22}\n")  # no process has this number
+        commands += re.findall(r"pgrep .*writer-", cli("work", code=3).stderr)
+    assert len(commands) == 3
+
+    with cli.worker() as worker:
+        writers = {str(writer_pid(worker.pid, cluster)) for cluster in "ab"}
+        for command in commands:
+            found = subprocess.run(shlex.split(command), capture_output=True, text=True, check=False)
+            assert writers <= set(found.stdout.split()), command
 
 
 def test_one_that_hangs_ends_with_a_worker_that_was_killed(cli: Cli) -> None:

@@ -176,7 +176,7 @@ def _shown(pid: int | None) -> str:
         return "unknown"
     if Path(f"/proc/{pid}").exists():
         return str(pid)
-    return f"{pid}, which does not run here: if it has ended, its writers hang, pgrep -f writer- finds them"
+    return f"{pid}, which does not run here: if it has ended, its writers hang, pgrep writer- finds them"
 
 
 def _pid_in(file: int) -> int | None:

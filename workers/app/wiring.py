@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar, assert_never
 import structlog
 
 from feedstore.app import wiring as feedstore_wiring
+from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.places import replica
 from feedstore.background import on_a_thread
@@ -121,7 +122,15 @@ def open_ports(
             stack.callback(lazily.close)
             replicas[name] = replica(name, lazily)
         entering = {name: _catalog_groups(posted(config.catalogs), name) for name in replicas}
-        return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter, tracer)
+        gone = partial(_is_gone, config)
+        return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter, tracer, is_gone=gone)
+
+
+def _is_gone(config: Config, cluster: str) -> bool:
+    try:
+        return not place(config, cluster).exists()
+    except UnavailableError:
+        return False
 
 
 def create(config: Config) -> None:
@@ -424,7 +433,9 @@ def expander(ports: Ports, config: Config) -> Loop:
             lost=lost_actions.LOST,
         )
 
-    return Begun(EXPANDER, partial(lost_actions.refuse_lost, ports), stage, time.monotonic, (), ports.meter)
+    return Begun(
+        EXPANDER, partial(lost_actions.refuse_lost, ports, can_wait=True), stage, time.monotonic, (), ports.meter
+    )
 
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:

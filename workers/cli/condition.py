@@ -146,7 +146,7 @@ def look(
 
     queue = known("queue", "the queue does", at_queue)
     asked = None if queue is None else ports.queue
-    at_lost = None if queue is None else looks.begin("actions", partial(lost_actions.are_lost, ports))
+    at_lost = None if queue is None else looks.begin("actions", partial(lost_actions.are_lost, ports, can_wait=True))
     at_faults = [looks.begin(f"faults of {each.name}", partial(fault, each, asked, clock, read_s)) for each in replicas]
     shards = [
         known(f"shard_{number}", f"shard {number} of the follow store does", each)

@@ -8,7 +8,7 @@ import msgspec
 from feedstore.app.wiring import open_cluster
 from feedstore.following import FEEDS, entries_of, feeds_ascending
 from workers.cli.output import ProgressLine, emit_lines
-from workers.cli.session import Session, pass_session
+from workers.cli.session import Session, naming_damage, pass_session
 
 _LINES_AT_ONCE = 200
 
@@ -33,7 +33,7 @@ def export(session: Session, cluster: str) -> None:
     encoder = msgspec.json.Encoder()
     lines: list[dict[str, object]] = []
     users = 0
-    with closing(open_cluster(session.config, cluster, "read")) as opened:
+    with naming_damage(cluster), closing(open_cluster(session.config, cluster, "read")) as opened:
         for user, columns in feeds_ascending(opened.table(FEEDS), cap):
             lines.append({"user": user, "entries": entries_of(columns)})
             users += 1

@@ -17,7 +17,7 @@ from feedstore.domain import MAX_ID
 from feedstore.metering import Program
 from feedstore.settings import duration_ms
 from feedstore.tracing import UNTRACED, Tracer
-from feedstore.widecolumn import Access
+from feedstore.widecolumn import Access, DamagedError
 from workers.app import home, logs
 
 if TYPE_CHECKING:
@@ -80,6 +80,18 @@ class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in some v
 
 
 DURATION = _Duration()
+
+
+@contextlib.contextmanager
+def naming_damage(cluster: str) -> "Iterator[None]":
+    """If the cluster is damaged, the error names it, and the command that makes it again."""
+    try:
+        yield
+    except DamagedError as error:
+        from workers.following.groups import damaged_message  # noqa: PLC0415 - other commands do not wait for it
+
+        raise DamagedError(damaged_message(cluster, str(error))) from error
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

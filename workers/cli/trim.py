@@ -6,7 +6,7 @@ from feedstore.widecolumn import Sweep, UnavailableError
 from workers.app import wiring
 from workers.app.home import HomeBusyError
 from workers.cli.output import emit_json, note, plural, say
-from workers.cli.session import Session, json_option, pass_session
+from workers.cli.session import Session, json_option, naming_damage, pass_session
 
 
 @click.command(short_help="Trim every feed, and drop what is masked or expired.")
@@ -28,7 +28,8 @@ def trim(session: Session, *, as_json: bool) -> None:
         with session.lock(), session.ports("write") as ports:
             for name in ports.replicas:
                 try:
-                    _tell(name, wiring.sweeping(ports, session.config, name)(), as_json=as_json)
+                    with naming_damage(name):
+                        _tell(name, wiring.sweeping(ports, session.config, name)(), as_json=as_json)
                 except UnavailableError as error:
                     away.append(error)
     except HomeBusyError as error:

@@ -18,20 +18,25 @@ from workers.queue.port import PositionLostError, QueueUnavailableError, lost_of
 LOST = "actions were lost before they were expanded: end all expanders, then: feedctl reindex"
 
 
-def are_lost(ports: Ports) -> bool:
+def are_lost(ports: Ports, *, can_wait: bool = False) -> bool:
     """Whether there were messages of the topic that no expander has read and none can read any more.
+
+    can_wait: whether the caller can do without an answer while there is no cluster at all: the first ones may not have
+    been made yet.
 
     Raises QueueUnavailableError, UnavailableError: that cannot be said now.
     """
-    return _is_forgotten(ports) or lost_of(ports.queue, ACTIONS, EXPANDER) > 0
+    return _is_forgotten(ports, can_wait=can_wait) or lost_of(ports.queue, ACTIONS, EXPANDER) > 0
 
 
-def refuse_lost(ports: Ports) -> None:
+def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
     """Call it before an expander joins its group: from then on, the group has positions in whatever topic is there.
+
+    can_wait: as in `are_lost`.
 
     Raises PositionLostError; QueueUnavailableError, UnavailableError: later.
     """
-    lost = _is_forgotten(ports)
+    lost = _is_forgotten(ports, can_wait=can_wait)
     # A partition that no broker leads must not keep the others from being read (rule 12). If its position is lost, the
     # expander is told so when it reads that partition.
     with suppress(QueueUnavailableError):
@@ -40,32 +45,40 @@ def refuse_lost(ports: Ports) -> None:
         raise PositionLostError(LOST)
 
 
-def _is_forgotten(ports: Ports) -> bool:
+def _is_forgotten(ports: Ports, *, can_wait: bool = False) -> bool:
     """Whether the group has no position, although it once had. It has positions from its first read on, and they go
     with their topic. A cluster has a watermark if an expander has passed ticks on.
     """
-    return not ports.queue.positions(ACTIONS, EXPANDER) and _expanded_before_ms(ports) is not None
+    if ports.queue.positions(ACTIONS, EXPANDER):
+        return False
+    return _expanded_before_ms(ports, can_wait=can_wait) is not None
 
 
-def _expanded_before_ms(ports: Ports) -> int | None:
+def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
     """A time such that everything that committed before it was expanded: the latest of the watermarks that can be read.
-    None if no cluster has one. Raises UnavailableError: none of those that answer has one.
+    None if no cluster has one. Those that are gone or damaged will be made again, and say nothing: waiting for them
+    would be a circle, because they are not made again while actions are lost. 0 if that is all of them: then it is not
+    known. Raises UnavailableError: none of those that answer has one.
     """
-    marks: list[int] = []
+    marks: list[int | None] = []
     away: UnavailableError | None = None
-    for replica in ports.replicas.values():
+    gone: UnavailableError | None = None
+    for name, replica in ports.replicas.items():
         try:
-            mark = Progress(replica.progress).watermark()
+            marks.append(Progress(replica.progress).watermark())
         except DamagedError:
-            continue  # it will be made again, and says nothing until then
-        except UnavailableError as error:
-            away = error
             continue
-        if mark is not None:
-            marks.append(mark)
-    if away is not None and not marks:
+        except UnavailableError as error:
+            if ports.is_gone(name):
+                gone = error
+            else:
+                away = error
+    known = [mark for mark in marks if mark is not None]
+    if away is not None and not known:
         raise away
-    return max(marks, default=None)
+    if can_wait and gone is not None and not marks:
+        raise gone
+    return max(known, default=None if marks else 0)
 
 
 def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> int | None:

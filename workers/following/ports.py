@@ -20,7 +20,8 @@ T = TypeVar("T", bound=Closable)
 class Ports:
     """Everything that a worker works on. Tests wrap these to make them fail. clock: the time of the home, ms since
     1970. entering: the groups that enter posted updates into each cluster's catalogs, and the topics that they read.
-    meter: counts all calls. tracer: takes the traces. kept: what `once` has opened.
+    meter: counts all calls. tracer: takes the traces. kept: what `once` has opened. is_gone: whether a cluster is known
+    not to exist.
     """
 
     follows: FollowStore
@@ -33,6 +34,7 @@ class Ports:
     meter: Counting = field(default_factory=lambda: Counting(time.monotonic))
     tracer: Tracer = UNTRACED
     kept: dict[Hashable, Any] = field(default_factory=dict)
+    is_gone: Callable[[str], bool] = lambda _: False
 
     def once(self, key: Hashable, opener: Callable[[], T]) -> T:
         """Returns what `opener` opened when the key was first asked for; it is closed with these ports. If several

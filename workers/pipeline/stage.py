@@ -200,7 +200,8 @@ class Stage(Generic[Body]):
         if self._burials.too_many:
             raise TooManyDeadLettersError(
                 f"{self.name}: {self._burials.in_a_row} messages in a row could not be done; stopped so that the queue "
-                "is not drained into the dead letters (see: feedctl dead list). Nothing was lost"
+                "is not drained into the dead letters (see: feedctl dead list). Nothing was lost;"
+                " docs/runbooks/alerts/dead-letters.md says how to let them pass"
             )
         return worked or bool(settled)
 

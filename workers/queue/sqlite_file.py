@@ -17,10 +17,14 @@ class WrongQueueError(QueueUnavailableError, MisconfiguredError):
     """The file is not the embedded queue's, is damaged, or has another format."""
 
 
+def _not_ours(message: str) -> WrongQueueError:
+    return WrongQueueError(f"{message}: move the file away, then: feedctl reindex")
+
+
 USE: Final = Use(
     ".next",
     unavailable=QueueUnavailableError,
-    damaged=lambda message: WrongQueueError(f"{message}: move the file away, then: feedctl reindex"),
+    damaged=_not_ours,
     closed=QueueError,
     writer_cache_kib=1_024,
     reader_cache_kib=256,  # a message is read once: only the upper pages of its index are needed again
@@ -69,6 +73,6 @@ def _check_format(path: Path, connection: sqlite3.Connection) -> None:
     (application,) = connection.execute("PRAGMA application_id").fetchone()
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != APPLICATION_ID:
-        raise WrongQueueError(f"{path}: not a file that the embedded queue made")
+        raise _not_ours(f"{path}: not a file that the embedded queue made")
     if version != FORMAT:
-        raise WrongQueueError(f"{path}: format {version}, this program knows {FORMAT}")
+        raise WrongQueueError(f"{path}: format {version}, this program knows {FORMAT}: update the program")

@@ -120,7 +120,7 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     def in_use(self) -> Made:
         """The current generation. Raises NoGenerationError if there is none."""
         if self.current is None:
-            raise NoGenerationError("no generation of this catalog is in use: feedctl catalog build, or load")
+            raise NoGenerationError("no generation of this catalog is in use: build or load one")
         return self.generation(self.current)
 
 

@@ -31,7 +31,8 @@ from feedstore.catalog.port import (
     InUse,
     NoGenerationError,
 )
-from feedstore.widecolumn.port import StoreError
+from feedstore.catalog.settings import kind_of
+from feedstore.widecolumn.port import DamagedError, StoreError
 
 LOCK_WAIT_S: float = 30.0
 """How long a swap or a collection waits for another one, which may remove large directories, or be suspended."""
@@ -42,6 +43,8 @@ _NEW, _GONE = ".new", ".gone"
 _MADE = "gen-", "delta-"
 """What directories are named that are made under another name first. A CURRENT.new is replaced by the next use."""
 _BUILDER_BYTES_MAX: Final = 4_096
+_NAMED_MAX: Final = 5
+"""So many generations are named in a message, the latest ones."""
 
 
 class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -155,7 +158,7 @@ class Directory:
             for each in (pointer.generation, *pointer.noted):
                 self.generation(each)
         except (msgspec.MsgspecError, UnicodeDecodeError, CatalogRefusedError) as error:
-            raise CatalogUnavailableError(f"{self.current_file} is damaged: {error}; use a generation again") from error
+            raise CatalogUnavailableError(f"{self.current_file} is damaged: {error}; {self._how_to_mend()}") from error
         return pointer
 
     def in_use(self) -> InUse:
@@ -164,6 +167,16 @@ class Directory:
         except NoGenerationError:
             return InUse(None, 0)
         return InUse(pointer.generation, pointer.rollbacks)
+
+    def _how_to_mend(self) -> str:
+        """What to do if CURRENT is damaged. No list shows the generations then."""
+        there = self.names().generations[-_NAMED_MAX:]
+        if not there:
+            return f"remove it, because no generation is left; then: {kind_of(self.path.name).fill}"
+        return (
+            f"use a generation again: feedctl catalog use {self.path.name} {there[-1]} --cluster NAME"
+            f" (there are {', '.join(there)})"
+        )
 
     def use(self, name: str) -> None:
         """Makes a generation current. Call it under `locked`."""
@@ -190,7 +203,7 @@ class Directory:
             yield
         except FileNotFoundError:
             raise NoGenerationError(
-                f"{self.current_file} is missing, so no generation is in use: feedctl catalog build, or load"
+                f"{self.current_file} is missing, so no generation is in use: {kind_of(self.path.name).fill}"
             ) from None
         except OSError as error:
             raise CatalogUnavailableError(f"{self.current_file}: {error}") from error
@@ -256,12 +269,16 @@ def unavailable(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def failing(path: Path) -> Iterator[None]:
-    """Turns all errors into the port's: rocksdict raises bare `Exception` for everything."""
+def failing(path: Path, if_damaged: str = "") -> Iterator[None]:
+    """Turns all errors into the port's: rocksdict raises bare `Exception` for everything. if_damaged: ends the message
+    if the files are damaged.
+    """
     try:
         yield
     except CatalogUnavailableError:
         raise
+    except DamagedError as error:
+        raise CatalogUnavailableError(f"{error}{if_damaged}") from error
     except StoreError as error:
         raise CatalogUnavailableError(str(error)) from error
     except Exception as error:
