@@ -176,6 +176,9 @@ def test_a_damaged_file_is_named_pages_fail_over_and_a_rebuild_heals_it(filled: 
     assert "feedctl rebuild --all --cluster a" in error_of(filled, "a")
     assert "damaged" in error_of(filled, "a")
     assert "a  damaged" in filled("verify", code=1).stdout
+    planned = filled("repair", "--dry-run", code=1).stdout
+    assert "a  damaged: " in planned
+    assert "user 0" not in planned
 
     filled("rebuild", "--all", "--cluster", "a")
     assert "no difference" in filled("verify").stderr

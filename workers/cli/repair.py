@@ -283,5 +283,7 @@ def _audit_log(path: Path) -> Iterator[repairing.Note]:
 def _tell(finding: Finding, what: str, *, as_json: bool) -> None:
     if as_json:
         emit_json(repairing.audited(finding, what, wall_ms()))
+    elif finding.kind == "damaged":
+        say(f"{finding.cluster}  damaged: {finding.why}: {what}")
     else:
         say(f"{finding.cluster}  user {finding.user}  {finding.kind:<7}  pin {finding.pin}: {what}")
