@@ -193,10 +193,13 @@ def test_a_signal_before_everything_has_landed_is_no_success(cli: Cli, number: s
 @pytest.mark.processes
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)])
 def test_a_signal_ends_a_rebuild_that_still_reads_the_clusters(filled: Cli, number: signal.Signals, code: int) -> None:
+    # What starts the tests may ignore Ctrl-C, and its children with it.
     program = """
+import signal
 import time
 from workers.app import rebuild
 from workers.cli import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def needs_new(*_):
     print("reads", flush=True)
     time.sleep(600)
@@ -204,9 +207,12 @@ rebuild.needs_new = needs_new
 main()
 """
     process = filled.spawn("rebuild", "--all", program=program)
-    assert process.stdout.readline() == b"reads\n"
-    process.send_signal(number)
-    process.communicate(timeout=60)
+    try:
+        assert process.stdout.readline() == b"reads\n"
+        process.send_signal(number)
+        process.communicate(timeout=60)
+    finally:
+        process.kill()
 
     assert process.returncode == code
     filled("rebuild", "--all")
