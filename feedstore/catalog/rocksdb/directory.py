@@ -232,12 +232,12 @@ class Directory:
         """
         with unavailable(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        with held(self.path):
+        with held(self.path, LOCK_WAIT_S):
             yield
 
 
 @contextmanager
-def held(path: Path, within_s: float = LOCK_WAIT_S) -> Iterator[None]:
+def held(path: Path, within_s: float) -> Iterator[None]:
     """A lock of a directory until the end of the block, or of this process. Raises CatalogUnavailableError, also if
     another block holds it for `within_s`.
     """

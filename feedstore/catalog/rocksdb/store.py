@@ -19,7 +19,7 @@ from feedstore.catalog.port import (
 )
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
-from feedstore.catalog.rocksdb.directory import Directory, discard, held
+from feedstore.catalog.rocksdb.directory import LOCK_WAIT_S, Directory, discard, held
 from feedstore.catalog.rocksdb.reader import Reading
 
 LEFT_AFTER_MS: Final = 3_600_000
@@ -69,7 +69,7 @@ class RocksCatalogStore(Reading):
     def load(self, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
         checks.check_time(as_of_ms)
         new = self._directory.announce(as_of_ms, self._unique())
-        with held(new):  # a collection sees that this load is alive
+        with held(new, LOCK_WAIT_S):  # a collection sees that this load is alive
             return self._load(new, as_of_ms, records)
 
     def _load(self, new: Path, as_of_ms: int, records: Iterable[tuple[bytes, bytes]]) -> Generation:
