@@ -85,4 +85,4 @@ def test_what_was_lost_with_a_topic_while_a_worker_ran_is_a_gap(cli: Cli, tmp_pa
         eventually(lambda: all(each["floor_ms"] > floor_ms for each in deltas(cli, "ads")), "the gap is noted")
     finally:
         worker.send_signal(signal.SIGTERM)
-        worker.wait(60)
+        worker.communicate(timeout=60)

@@ -100,7 +100,7 @@ def test_a_worker_whose_topic_is_removed_waits_and_says_that_deliveries_are_lost
         assert worker.poll() is None, "what does not need them continues"
     finally:
         worker.send_signal(signal.SIGTERM)
-        worker.wait(60)
+        worker.communicate(timeout=60)
     assert "ValueError" not in log.read_text()
     assert cli.json("status", code=1)["problems"][:2] == [LOST.format("a"), LOST.format("b")]
 
