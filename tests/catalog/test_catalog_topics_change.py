@@ -1,22 +1,18 @@
 """Catalogs of a home whose queue is on a broker, and whose topics are removed and made again."""
 
 import json
-import re
 import signal
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
 from feedstore.app import config as configuration
 from tests.cli.command import Cli, eventually
 from tests.stack.own_brokers import Brokers, own_brokers
-from workers.app import wiring
+from tests.stack.own_home import home_on_broker, remove_topic
 from workers.catalog.topics import UPDATES
 from workers.following.topics import ACTIONS
-from workers.queue.kafka.queue import connect
 from workers.queue.port import Topic
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_of_catalogs")]
@@ -32,13 +28,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 @pytest.fixture
 def cli(broker: Brokers, tmp_path: Path) -> Cli:
-    """Everything but its queue is in files."""
-    cli = Cli(tmp_path / "home")
-    cli("init")
-    file = cli.home / configuration.FILE_NAME
-    url = f'url = "kafka://{broker.servers}?prefix=test-{uuid4().hex[:12]}."\nreplication = 1'
-    text = re.sub(r'^url = "embedded:data/queue.db"', url, file.read_text(), flags=re.MULTILINE)
-    file.write_text(f"{text}[catalogs.pins]\n[catalogs.ads]\n")
+    cli = home_on_broker(tmp_path / "home", broker)
+    with (cli.home / configuration.FILE_NAME).open("a") as file:
+        file.write("[catalogs.pins]\n[catalogs.ads]\n")
     cli("topics", "apply")
     ads = cli.home / "ads.jsonl"
     ads.write_text('{"key": "a", "record": 1}\n')
@@ -47,9 +39,7 @@ def cli(broker: Brokers, tmp_path: Path) -> Cli:
 
 
 def made_again(cli: Cli, topic: Topic[object]) -> None:
-    address = wiring.kafka_address(configuration.load(cli.home, {}))
-    with closing(connect(address)) as admin:
-        admin.delete_topics([address.named(topic.name)])
+    remove_topic(cli, topic)
     cli("topics", "apply")
 
 

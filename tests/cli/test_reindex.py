@@ -31,7 +31,7 @@ from workers.following.groups import EXPANDER, writer_group
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.embedded import EmbeddedQueue
-from workers.queue.port import PositionLostError, QueueUnavailableError, lag_of
+from workers.queue.port import PositionLostError, lag_of
 
 ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "3"))
 USERS, FOLLOWEES = range(1, 6), range(11, 17)
@@ -218,6 +218,19 @@ def test_a_cluster_that_is_put_back_is_noticed_in_the_new_queue_too(cli: Cli, tm
     _right(cli, model)
 
 
+def _die_after(owner: type, step: str, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reindex that is killed once a step is done."""
+    done = getattr(owner, step)
+
+    def dies(*arguments: object, **named: object) -> None:
+        done(*arguments, **named)
+        raise UnavailableError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, step, dies)
+        cli("reindex", code=3)
+
+
 @pytest.mark.parametrize("step", ["hold", "lift_all", "note_applied", "relay_again", "create", "consumer"])
 def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     model = Model(random.Random(3))
@@ -233,15 +246,7 @@ def test_reindex_that_dies_is_done_again(cli: Cli, monkeypatch: pytest.MonkeyPat
         "create": EmbeddedQueue,
         "consumer": EmbeddedQueue,
     }[step]
-    done = getattr(owner, step)
-
-    def dies(*arguments: object, **named: object) -> None:
-        done(*arguments, **named)
-        raise UnavailableError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, step, dies)
-        cli("reindex", code=3)
+    _die_after(owner, step, cli, monkeypatch)
 
     cli("reindex")
     cli.work()
@@ -477,15 +482,7 @@ def test_a_reindex_of_lost_actions_that_dies_is_done_again(
     _relay_all(cli)
     LOSSES[loss](cli)
     owner = FollowStore if step == "relay_again" else EmbeddedQueue
-    done = getattr(owner, step)
-
-    def dies(*arguments: object, **named: object) -> None:
-        done(*arguments, **named)
-        raise QueueUnavailableError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, step, dies)
-        cli("reindex", code=3)
+    _die_after(owner, step, cli, monkeypatch)
 
     cli("reindex")
     cli.work()

@@ -1,11 +1,9 @@
 """A home with its queue on a broker, whose topics somebody changes: what its worker and `feedctl status` say."""
 
-import re
 import signal
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 from kafka import TopicPartition
@@ -14,6 +12,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from feedstore.app import config as configuration
 from tests.cli.command import Cli, eventually
 from tests.stack.own_brokers import Brokers, own_brokers
+from tests.stack.own_home import home_on_broker, remove_topic
 from workers.app import wiring
 from workers.following.groups import EXPANDER, cluster_groups
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
@@ -33,12 +32,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
 
 @pytest.fixture
 def cli(broker: Brokers, tmp_path: Path) -> Cli:
-    """Everything but its queue is in files."""
-    cli = Cli(tmp_path / "home")
-    cli("init")
-    file = cli.home / configuration.FILE_NAME
-    url = f'url = "kafka://{broker.servers}?prefix=test-{uuid4().hex[:12]}."\nreplication = 1'
-    file.write_text(re.sub(r'^url = "embedded:data/queue.db"', url, file.read_text(), flags=re.MULTILINE))
+    cli = home_on_broker(tmp_path / "home", broker)
     cli("topics", "apply")
     cli("save-pin", 7, "--owner", 2, "--board", 8)
     cli("follow", 1, "--user", 2)
@@ -47,11 +41,6 @@ def cli(broker: Brokers, tmp_path: Path) -> Cli:
 
 def name_of(cli: Cli, topic: Topic[object]) -> str:
     return wiring.kafka_address(configuration.load(cli.home, {})).named(topic.name)
-
-
-def removed(cli: Cli, topic: Topic[object]) -> None:
-    with closing(connect(wiring.kafka_address(configuration.load(cli.home, {})))) as admin:
-        admin.delete_topics([name_of(cli, topic)])
 
 
 def test_status_names_settings_that_became_unsafe(cli: Cli) -> None:
@@ -72,7 +61,7 @@ def test_status_names_settings_that_became_unsafe(cli: Cli) -> None:
 def test_a_topic_that_was_made_again_while_no_worker_ran_is_noticed_whatever_came_since(cli: Cli) -> None:
     """The groups have begun in it, and it has more messages than the clusters had applied of the earlier one."""
     cli.work()
-    removed(cli, DELIVERIES)
+    remove_topic(cli, DELIVERIES)
     cli("topics", "apply")
     with cli.ports() as ports:
         ports.queue.publish(DELIVERIES, [b"x"] * 100, 0)
@@ -91,7 +80,7 @@ def test_a_worker_whose_topic_is_removed_waits_and_says_that_deliveries_are_lost
     try:
         eventually(lambda: cli.json("status", code=None)["problems"] == [], "the worker runs, and all has landed")
         eventually(lambda: cli.feed(1) == [7], "all has landed")
-        removed(cli, DELIVERIES)
+        remove_topic(cli, DELIVERIES)
         eventually(lambda: log.read_text().count("there is no topic") >= 2, "both writers say it")
         cli("topics", "apply")
         for cluster in "ab":
@@ -144,7 +133,7 @@ def test_lost_actions_come_back_as_the_message_says(cli: Cli, loss: str) -> None
     if loss == "expired":
         dropped(cli, ACTIONS)
     else:
-        removed(cli, ACTIONS)
+        remove_topic(cli, ACTIONS)
         cli("topics", "apply")
     said = f"actions were lost before they were expanded: end all expanders, then: {cli.hint('reindex')}"
     assert said in cli("status", code=1).stdout
@@ -187,7 +176,7 @@ def test_clusters_that_lost_deliveries_are_made_again_as_the_messages_say(cli: C
         dropped(cli, DELIVERIES)
     else:
         for topic in [DELIVERIES] if loss == "deliveries made again" else TOPICS:
-            removed(cli, topic)
+            remove_topic(cli, topic)
         cli("topics", "apply")
     said = cli("status", code=1).stdout
     assert (cli.hint("reindex") in said) == (loss == "all topics made again")

@@ -1,5 +1,6 @@
 """A home on the local stack that shares nothing with anybody: tables, topics and databases of its own names."""
 
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -16,10 +17,12 @@ from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.widecolumn.hbase import HBaseCluster
 from tests.cli.command import Cli
+from tests.stack.own_brokers import Brokers
 from tests.widecolumn.hbase_regions import tables
 from workers.app import wiring
 from workers.cli import stacks
 from workers.queue.kafka.queue import connect
+from workers.queue.port import Topic
 
 
 @contextmanager
@@ -60,6 +63,23 @@ def own_home(
         stack.up(*needed)
         if (directory / configuration.FILE_NAME).exists():
             remove(configuration.load(directory, {}))
+
+
+def home_on_broker(directory: Path, broker: Brokers) -> Cli:
+    """A home of which everything but its queue is in files. Its topics are not made yet."""
+    cli = Cli(directory)
+    cli("init")
+    file = cli.home / configuration.FILE_NAME
+    url = f'url = "kafka://{broker.servers}?prefix=test-{uuid.uuid4().hex[:12]}."\nreplication = 1'
+    file.write_text(re.sub(r'^url = "embedded:data/queue.db"', url, file.read_text(), flags=re.MULTILINE))
+    return cli
+
+
+def remove_topic(cli: Cli, topic: Topic[object]) -> None:
+    """Removes a topic under the processes of a home."""
+    address = wiring.kafka_address(configuration.load(cli.home, {}))
+    with closing(connect(address)) as admin:
+        admin.delete_topics([address.named(topic.name)])
 
 
 def remove(config: Config) -> None:

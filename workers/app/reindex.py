@@ -1,14 +1,14 @@
-"""Brings back what the queue has lost, from the follow store: replaces a queue in a file, and has lost actions relayed
-again by any queue.
+"""Brings back from the follow store what the queue has lost. The outbox keeps actions for the purge window, which is
+longer than anything is in flight.
 
-The outbox keeps actions for the purge window, which is longer than anything is in flight. All of them are relayed
-again: an action that had landed lands once more and changes nothing (rule 1); an action that had not been expanded, or
-whose deliveries had not landed, lands now. A cluster whose watermark is older than the outbox is removed, to be created
-again.
+A queue in a file that is gone is made again, and all actions that the outbox keeps are relayed again. An action that
+had landed lands once more and changes nothing (rule 1). An action that had not been expanded, or whose deliveries had
+not landed, lands now. A cluster whose watermark is older than the outbox is removed, to be created again.
 
-The order makes it safe to kill this at any step. For a queue in a file: first each cluster notes that these actions
-have not landed; then the outbox is marked; the queue is made last. Until then no worker starts, because there is no
-queue, and all is done again.
+The order makes it safe to kill this at any step. First each cluster notes that these actions have not landed; then the
+outbox is marked; the queue is made last. Until then no worker starts, because there is no queue, and all is done again.
+
+If the queue is there and has lost actions, these are relayed again: `lost_actions` says how.
 """
 
 from contextlib import ExitStack, closing

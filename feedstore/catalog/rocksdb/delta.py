@@ -9,6 +9,7 @@ makes these cheap, as nearly all keys are absent.
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -26,7 +27,7 @@ from feedstore.widecolumn.rocksdb.secondary import Secondary
 CATCH_UP_EVERY_S: Final = 0.1
 """A follower's view may be this old."""
 
-_IF_DAMAGED: Final = ": move this directory away while no worker runs; a worker then makes it again"
+_failing = partial(failing, if_damaged=": move this directory away while no worker runs; a worker then makes it again")
 
 _UPDATES, _ABOUT = "updates", "about"
 _FLOOR, _KNOWN = b"floor", b"known"
@@ -52,7 +53,7 @@ class View:
     def updates(self, keys: Sequence[bytes]) -> list[Held | None]:
         if self._files is None:
             return [None] * len(keys)
-        with failing(self._path, _IF_DAMAGED):
+        with _failing(self._path):
             get: Callable[[bytes], Any] = self._files.families[_UPDATES].get
             found = [get(key) for key in keys]
         return [None if value is None else _held(value) for value in found]
@@ -63,13 +64,13 @@ class View:
     def entries(self) -> int:
         if self._files is None:
             return 0
-        with failing(self._path, _IF_DAMAGED):
+        with _failing(self._path):
             return int(self._files.families[_UPDATES].property_int_value("rocksdb.estimate-num-keys") or 0)
 
     def _number(self, key: bytes) -> int:
         if self._files is None:
             return 0
-        with failing(self._path, _IF_DAMAGED):
+        with _failing(self._path):
             value: bytes | None = self._files.families[_ABOUT].get(key)
         return 0 if value is None else int.from_bytes(value, "big")
 
@@ -145,7 +146,7 @@ class FollowedDelta:
         if self._follower is None and self._path.exists():
             self._follower = Secondary(self._path, _LAYOUT)
         if self._follower is not None:
-            with failing(self._path, _IF_DAMAGED):
+            with _failing(self._path):
                 self._files = self._follower.catch_up()
 
 
@@ -188,7 +189,7 @@ class OwnDelta:
             newest: dict[bytes, bytes] = {}
             for update in updates:
                 key, stamp = update.key, rule.stamp(update)
-                with failing(self._path, _IF_DAMAGED):
+                with _failing(self._path):
                     found = newest.get(key) or get(key)
                 if rule.replaces(stamp, None if found is None else _stamp(found)):
                     newest[key] = stamp.to_bytes(8, "big") + (update.record or b"")
@@ -238,14 +239,14 @@ class OwnDelta:
         while True:
             with self._lock:
                 files = self._owned()
-                with failing(self._path, _IF_DAMAGED):
+                with _failing(self._path):
                     keys = rocksdb_files.take(self._path, files.families[_UPDATES], after, _COLLECTED_AT_ONCE)
                 removed += self._remove(files, keys, limit_ms)
             if len(keys) < _COLLECTED_AT_ONCE:
                 break
             after = keys[-1] + b"\0"
         if removed:
-            with self._lock, failing(self._path, _IF_DAMAGED):
+            with self._lock, _failing(self._path):
                 rocksdb_files.compact(self._path, self._owned().families[_UPDATES])
         self._removed_ms = limit_ms
         return removed
@@ -258,14 +259,14 @@ class OwnDelta:
     def _owned(self) -> Files:
         """The files as their owner; opens them if needed. Called under the lock, as are all methods below."""
         if self._files is None:
-            with failing(self._path, _IF_DAMAGED):
+            with _failing(self._path):
                 if not self._path.exists():
                     self._create()
                 files = rocksdb_files.open_owner(self._path, _LAYOUT)
             self._followed.close()
             self._files = files
         else:
-            with failing(self._path, _IF_DAMAGED):
+            with _failing(self._path):
                 self._files.refuse_another()
         return self._files
 
@@ -288,7 +289,7 @@ class OwnDelta:
 
     def _remove(self, files: Files, keys: Sequence[bytes], limit_ms: int) -> int:
         get = files.families[_UPDATES].get
-        with failing(self._path, _IF_DAMAGED):
+        with _failing(self._path):
             held: list[Any] = [get(key) for key in keys]
         old = [key for key, value in zip(keys, held, strict=True) if _held(value).time_ms <= limit_ms]
         # Unsynced: updates that a crash brings back are not read, and the next collection removes them.
@@ -306,7 +307,7 @@ class OwnDelta:
             else:
                 batch.put(key, value)
         try:
-            with failing(self._path, _IF_DAMAGED):
+            with _failing(self._path):
                 rocksdb_files.write(self._path, files, batch, options)
         except CatalogUnavailableError:
             del batch
