@@ -3,7 +3,7 @@
 One follower, two followees that overlap (a user and one of that user's boards), more pins than a trim keeps, cap 2 and
 slack 1. Each scenario is a past, which has landed, and up to six actions on top of it. All orders of expanding their
 tasks are tried, then all orders of their deliveries, each with every message delivered twice and with trims in the
-gaps; in `make test` one order in twenty-three (tests/effort.py).
+gaps; in `make test` one order in 47 (tests/effort.py).
 """
 
 import itertools
