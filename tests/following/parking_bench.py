@@ -6,7 +6,7 @@ every call of a port that keeps something.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -34,9 +34,12 @@ from workers.following.packs import Pack, encode_body, packed
 from workers.following.slots import DeliverySlots, ParkedSlots
 from workers.following.topics import DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
 from workers.queue.port import Consumer, Message, QueueUnavailableError, Topic, lag_of
+
+Body = TypeVar("Body")
 
 START_MS = 1_000_000_000
 LIMITS = Limits(100, 10, action_age_ms=100_000_000, delivery_age_ms=10_000_000, purge_window_ms=200_000_000)
@@ -216,40 +219,29 @@ class Bench:
         """Everything starts again from what was committed."""
         for stage in self.stages:
             stage.close()
-        common: dict[str, Any] = {
-            "policy": RetryPolicy(),
-            "rng": random.Random(1),
-            "clock": lambda: self.now_s,
-            "wall_ms": self.wall_ms,
-            "batch": self.batch,
-            "patience_s": 0,
-        }
         writer = self.handler()
-        self.writer: Stage[Delivery | Hold | Pack] = Stage(
-            WRITER,
-            DELIVERIES,
-            self.queue.consumer(DELIVERIES, WRITER),
-            self.dead,
+        spec: StageSpec[Delivery | Hold | Pack] = StageSpec(
+            group=WRITER,
+            topic=DELIVERIES,
             encode=encode_body,
             handle=writer.write,
             ticks=writer.tick,
             slots=DeliverySlots("a", writer.late_before_ms),
             park=self.parking(writer).park,
+            batch=self.batch,
             in_flight=self.room,
-            **common,
         )
-        self.retries = self.retrier("a", in_flight=self.retry_room, **common)
+        self.writer = self._stage(spec)
+        self.retries = self.retrier("a", batch=self.batch, in_flight=self.retry_room)
         self.stages = [self.writer, self.retries]
 
     def retrier(self, cluster: str, **options: Any) -> Stage[Parked]:
         writer = self.handler(cluster)
         parks = self.parking(writer, cluster)
         group = f"retries-{cluster}"
-        return Stage(
-            group,
-            RETRIES,
-            self.queue.consumer(RETRIES, group),
-            self.dead,
+        spec: StageSpec[Parked] = StageSpec(
+            group=group,
+            topic=RETRIES,
             encode=encode_parked,
             handle=parks.land,
             ticks=lambda _: pytest.fail("a tick"),
@@ -258,6 +250,13 @@ class Bench:
             given_up=parks.give_up,
             note=self._note,
             **options,
+        )
+        return self._stage(spec)
+
+    def _stage(self, spec: StageSpec[Body]) -> Stage[Body]:
+        consumer = self.queue.consumer(spec.topic, spec.group)
+        return Stage(
+            spec, consumer, self.dead, RetryPolicy(), random.Random(1), lambda: self.now_s, self.wall_ms, patience_s=0
         )
 
     def _note(self, spans: Mapping[int, tuple[int, int]]) -> None:

@@ -29,6 +29,7 @@ from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.following.traces import of_tasks
 from workers.following.window import CALLS, LOOK_MS, FanoutWindow
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Stage
 from workers.pipeline.turns import Turns
 from workers.queue.port import Message, QueueUnavailableError, Topic
@@ -446,21 +447,24 @@ def test_ranges_wait_in_a_stage_until_the_window_opens_and_others_do_not(world: 
     window = FanoutWindow(world.queue, ["writer"], lambda: clock[0], lambda: int(clock[0] * 1_000), lambda look: look())
     handler = world.expander(1_000, window=window)
     writer = world.queue.consumer(DELIVERIES, "writer")
-    stage = Stage(
-        "expander",
-        ACTIONS,
-        world.queue.consumer(ACTIONS, "expander"),
-        MemoryDeadLetters(),
+    spec = StageSpec(
+        group="expander",
+        topic=ACTIONS,
         encode=encode_action,
         handle=handler.expand,
         ticks=lambda _: None,
-        policy=RetryPolicy(),
-        rng=Random(1),
-        clock=lambda: clock[0],
-        wall_ms=lambda: int(clock[0] * 1_000),
         turns=Turns(sender_of, 50, 500),
         due_ms=handler.due_ms,
         slots=TaskSlots(world.follows),
+    )
+    stage = Stage(
+        spec,
+        world.queue.consumer(ACTIONS, "expander"),
+        MemoryDeadLetters(),
+        RetryPolicy(),
+        Random(1),
+        lambda: clock[0],
+        lambda: int(clock[0] * 1_000),
         patience_s=0.0,
     )
     for _ in range(CALLS):

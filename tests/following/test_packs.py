@@ -48,6 +48,7 @@ from workers.following.packs import Pack, cell_mutations, column, decode_bodies,
 from workers.following.redeliver import redeliver
 from workers.following.topics import DELIVERIES
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
 from workers.queue.port import MAX_MESSAGE_BYTES, MalformedError, Topic, decoded, single
@@ -464,20 +465,15 @@ def test_an_earlier_writer_names_the_version_and_keeps_the_pack_as_it_is() -> No
     decoder = msgspec.json.Decoder(EarlierEnvelope)
     earlier = Topic(DELIVERIES.name, durable=False, decode=single(lambda value: decoded(decoder, value)))
     queue, dead = MemoryQueue({DELIVERIES: 1}, lambda: 1), MemoryDeadLetters()
-    stage: Stage[Any] = Stage(
-        "writer-a",
-        earlier,
-        queue.consumer(DELIVERIES, "writer-a"),
-        dead,
+    spec: StageSpec[Any] = StageSpec(
+        group="writer-a",
+        topic=earlier,
         encode=lambda _: pytest.fail("one body"),
         handle=lambda _: pytest.fail("it reads nothing"),
         ticks=lambda _: None,
-        policy=RetryPolicy(),
-        rng=random.Random(1),
-        clock=lambda: 0.0,
-        wall_ms=lambda: 1,
-        patience_s=0,
     )
+    consumer = queue.consumer(DELIVERIES, "writer-a")
+    stage = Stage(spec, consumer, dead, RetryPolicy(), random.Random(1), lambda: 0.0, lambda: 1, patience_s=0)
     queue.publish(DELIVERIES, [VALUE])
     stage.step()
     stage.close()

@@ -32,6 +32,7 @@ from workers.following.slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Stage
 from workers.queue.port import lag_of
 
@@ -96,20 +97,17 @@ class World:
         self.in_background = False
 
     def stage(self, topic: Any, handle: Callable[[Any], None], slots: Any = None) -> Stage[Any]:
-        return Stage(
-            topic.name,
-            topic,
-            self.queue.consumer(topic, topic.name),
-            self.dead,
+        spec: StageSpec[Any] = StageSpec(
+            group=topic.name,
+            topic=topic,
             encode=lambda _: pytest.fail("a message of several bodies"),
             handle=handle,
             ticks=lambda _: None,
-            policy=RetryPolicy(),
-            rng=random.Random(1),
-            clock=lambda: self.now_s,
-            wall_ms=self.ms,
-            patience_s=0,
             slots=slots,
+        )
+        consumer = self.queue.consumer(topic, topic.name)
+        return Stage(
+            spec, consumer, self.dead, RetryPolicy(), random.Random(1), lambda: self.now_s, self.ms, patience_s=0
         )
 
     def run(self, stage: Stage[Any], seconds: float, until: Callable[[], bool] = lambda: False) -> None:

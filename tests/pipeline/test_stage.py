@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import ENOUGH_BYTES, Stage
 from workers.pipeline.ticks import Tick
 from workers.queue.port import (
@@ -64,20 +66,18 @@ class Bench:
         self.dead = MemoryDeadLetters()
         self.stage: Stage[str] = self.restarted()
 
-    def restarted(self, **options: Any) -> Stage[str]:
+    def restarted(self, *, patience_s: float = 0, meter: Meter = UNCOUNTED, **options: Any) -> Stage[str]:
+        """options: those of the specification."""
         return Stage(
-            "group",
-            TOPIC,
+            StageSpec(group="group", topic=TOPIC, encode=str.encode, handle=self.handle, ticks=self.tick, **options),
             _Noting(self.queue.consumer(TOPIC, "group"), self.commits),
             self.dead,
-            encode=str.encode,
-            handle=self.handle,
-            ticks=self.tick,
-            policy=self.policy,
-            rng=random.Random(1),
-            clock=lambda: self.now_s,
-            wall_ms=lambda: 7,
-            **({"patience_s": 0} | options),
+            self.policy,
+            random.Random(1),
+            lambda: self.now_s,
+            lambda: 7,
+            patience_s,
+            meter,
         )
 
     def reopen(self, **options: Any) -> None:

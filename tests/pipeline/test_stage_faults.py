@@ -7,6 +7,7 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from workers.pipeline.burials import Corpses
 from workers.pipeline.lots import Item, Lots, _merged
 from workers.pipeline.outages import Isolation, Outage, Slots
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.turns import Turns
@@ -118,23 +120,26 @@ class Chaos:
         in_flight = self.rng.choice((8, 30, 200))
         parks = slots is not None and self.rng.random() < 0.5
         batch = self.rng.choice((1, 5, 20))
-        self.stage: Stage[Body] = Stage(
-            "group",
-            TOPIC,
-            Failing(self, self.queue.consumer(TOPIC, "group")),
-            Burying(self),
+        spec: StageSpec[Body] = StageSpec(
+            group="group",
+            topic=TOPIC,
             encode=encode,
             handle=self.handle,
             begin=self.begin,
             ticks=self.tick,
-            policy=RetryPolicy(dead_in_a_row=10_000),
-            rng=random.Random(seed),
-            clock=lambda: self.now_s,
-            wall_ms=lambda: 7,
             turns=Turns(lambda body: body[0] % 3, 2, 3) if seed % 2 else None,
             slots=slots,
-            patience_s=0,
             **{"park": self.park if parks else None, "batch": batch, "in_flight": in_flight} | options,
+        )
+        self.stage: Stage[Body] = Stage(
+            spec,
+            Failing(self, self.queue.consumer(TOPIC, "group")),
+            Burying(self),
+            RetryPolicy(dead_in_a_row=10_000),
+            random.Random(seed),
+            lambda: self.now_s,
+            lambda: 7,
+            patience_s=0,
         )
 
     def maybe(self, error: Callable[[str], Exception], rng: random.Random | None = None) -> None:
@@ -356,7 +361,7 @@ def without_shard_1(chaos: Chaos, fails_s: float) -> None:
             raise UnavailableError("a shard is away")
         chaos.done |= {row for body in bodies for row in body}
 
-    chaos.stage._handle = handle
+    chaos.stage._spec = replace(chaos.stage._spec, handle=handle)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -421,13 +426,13 @@ def test_a_retry_is_no_larger_than_a_poll() -> None:
     chaos.often, chaos.poison, chaos.took_s = 0.0, -1, 0.0
     stage = chaos.stage
     calls: list[int] = []
-    handle = stage._handle
+    handle = stage._spec.handle
 
     def counted(bodies: Sequence[Body]) -> None:
         calls.append(len(bodies))
         handle(bodies)
 
-    stage._handle = counted
+    stage._spec = replace(stage._spec, handle=counted)
     chaos.away = set(range(16))
     chaos.queue.publish(TOPIC, [b"%d" % row for row in range(640)])
     for _ in range(500):

@@ -6,6 +6,8 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.following.expander import sender_of
 from workers.following.messages import Task
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Stage
 from workers.pipeline.turns import Turns
 from workers.queue.port import MAX_POLL_BYTES, Message, QueueUnavailableError, Topic, lag_of
@@ -40,23 +43,30 @@ class World:
         self.now_s = 0.0
         self.done_s: dict[Body, float] = {}
         self.queue = MemoryQueue({TOPIC: 2}, lambda: 1_000)
-        self.stage: Stage[Body] = Stage(
-            "group",
-            TOPIC,
-            self.queue.consumer(TOPIC, "group"),
-            MemoryDeadLetters(),
+        spec: StageSpec[Body] = StageSpec(
+            group="group",
+            topic=TOPIC,
             encode=lambda body: b"%d %d" % body,
             handle=self.handle,
             ticks=lambda ticks: None,
             turns=Turns(lambda body: body[0], AS_THEY_COME, PORTION),
-            policy=RetryPolicy(),
-            rng=random.Random(1),
-            clock=lambda: self.now_s,
-            wall_ms=lambda: 7,
             batch=100,
             in_flight=in_flight,
+        )
+        self.stage: Stage[Body] = Stage(
+            spec,
+            self.queue.consumer(TOPIC, "group"),
+            MemoryDeadLetters(),
+            RetryPolicy(),
+            random.Random(1),
+            lambda: self.now_s,
+            lambda: 7,
             patience_s=0,
         )
+
+    def change(self, **parts: Any) -> None:
+        """Gives the stage other parts of its specification."""
+        self.stage._spec = replace(self.stage._spec, **parts)
 
     def handle(self, bodies: Sequence[Body]) -> None:
         self.now_s += PER_MESSAGE_S * len(bodies)
@@ -139,7 +149,7 @@ def test_what_comes_in_several_polls_is_done_together() -> None:
     world = World()
     batches: list[int] = []
     handle = world.handle
-    world.stage._handle = lambda bodies: (batches.append(len(bodies)), handle(bodies))[1]
+    world.change(handle=lambda bodies: (batches.append(len(bodies)), handle(bodies))[1])
     padding = b" " * (MAX_POLL_BYTES // 30)  # a poll returns thirty of them
     world.queue.publish(TOPIC, [b"%d 1%s" % (sender, padding) for sender in range(1, 301)], 0)
     world.run()
@@ -168,7 +178,7 @@ def polled_ahead(world: World, poisoned: Body | None = None) -> list[list[Body]]
         looked.release()
         return beginning
 
-    world.stage._handle = slow
+    world.change(handle=slow)
     world.stage._begin_next = looking  # type: ignore[method-assign]
     padding = b" " * (MAX_POLL_BYTES // 30)
     world.queue.publish(TOPIC, [b"%d 1%s" % (sender, padding) for sender in range(1, 301)], 0)
@@ -194,7 +204,7 @@ def test_the_next_lot_is_begun_while_one_is_handled() -> None:
         begun.append(list(bodies))
         raise UnavailableError("away")  # the handler does all of it
 
-    world.stage._begin = begin
+    world.change(begin=begin)
     lots = polled_ahead(world)
     assert lots[1:] == begun
     assert len(world.done_s) == 300

@@ -19,6 +19,7 @@ from queue_benches import after, drain, values
 from tests.queue.memory_queue import MemoryDeadLetters
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Stage
 from workers.queue.kafka import KafkaConsumer, KafkaDeadLetters, KafkaQueue, reading, topics
 from workers.queue.port import (
@@ -208,20 +209,16 @@ def test_a_stage_keeps_its_partitions_while_its_handler_takes_longer_than_member
             time.sleep(0.1)
         handled.extend(bodies)
 
-    stage: Stage[bytes] = Stage(
-        "a",
-        Topic(DELIVERIES.name, durable=False, decode=single(bytes)),
-        hasty_queue.consumer(DELIVERIES, "a"),
-        MemoryDeadLetters(),
+    spec: StageSpec[bytes] = StageSpec(
+        group="a",
+        topic=Topic(DELIVERIES.name, durable=False, decode=single(bytes)),
         encode=bytes,
         handle=handle,
         ticks=lambda _: None,
-        policy=RetryPolicy(),
-        rng=random.Random(1),
-        clock=time.monotonic,
-        wall_ms=lambda: 1,
         batch=20,
     )
+    consumer = hasty_queue.consumer(DELIVERIES, "a")
+    stage = Stage(spec, consumer, MemoryDeadLetters(), RetryPolicy(), random.Random(1), time.monotonic, lambda: 1)
     wait_until(lambda: len(handled) >= 40 and lag_of(hasty_queue, DELIVERIES, "a") == 0, stage.step)
     stage.close()
     assert sorted(handled) == sorted(published), "each once"

@@ -31,6 +31,7 @@ from workers.following.topics import ACTIONS
 from workers.pipeline.relay import Ticker
 from workers.pipeline.retry import Rest, RetryPolicy
 from workers.pipeline.runtime import Every, Loop
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Begun, Stage
 from workers.queue.port import PositionLostError, Queue, Topic
 
@@ -51,7 +52,7 @@ TICKS_MISSED: Final = 10
 _AGAIN_S: Final = 5.0
 """The least rest after a build that failed."""
 
-StageOf = Callable[[Ports, Config, str, Topic[Any]], "partial[Stage[Any]]"]
+StageOf = Callable[[Ports, Config, StageSpec[Any]], Stage[Any]]
 
 
 def loops(ports: Ports, config: Config, cluster: str, stage_of: StageOf) -> list[Loop]:
@@ -143,12 +144,15 @@ def _updater(ports: Ports, config: Config, name: str, cluster: str, store: Catal
             assert_never(unknown)
 
     def stage() -> Stage[Any]:
-        return stage_of(ports, config, group, topic)(
+        spec: StageSpec[Any] = StageSpec(
+            group=group,
+            topic=topic,
             encode=encode,
             handle=updater.enter,
             ticks=updater.tick,
             lost=f"updates of the catalog {name} in cluster {cluster} were lost: {then}",
         )
+        return stage_of(ports, config, spec)
 
     return Begun(group, updater.begin, stage, monotonic_s, (PositionLostError, OlderDeltaError), ports.meter)
 

@@ -53,13 +53,14 @@ from workers.following.window import FanoutWindow
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.runtime import Every, Loop, Worker
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.stage import Begun, Stage
 from workers.pipeline.ticks import Tick
 from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
 from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, open_dead_letters
 from workers.queue.metered import MeteredQueue
-from workers.queue.port import DeadLetters, Malformed, Queue, QueueError, QueueUnavailableError, Topic
+from workers.queue.port import DeadLetters, Queue, QueueError, QueueUnavailableError, Topic
 from workers.queue.traced import TracedDeadLetters, processing, sending
 
 if TYPE_CHECKING:
@@ -419,8 +420,9 @@ def expander(ports: Ports, config: Config) -> Loop:
     about = processing(ACTIONS, EXPANDER)
 
     def stage() -> Stage[Task | RangeTask]:
-        made: partial[Stage[Task | RangeTask]] = _stage(ports, config, EXPANDER, ACTIONS)
-        return made(
+        spec: StageSpec[Task | RangeTask] = StageSpec(
+            group=EXPANDER,
+            topic=ACTIONS,
             encode=encode_action,
             handle=in_lots(ports.tracer, f"process {ACTIONS}", about, of_tasks, handler.expand),
             ticks=lambda ticks: handler.tick([tick for _, tick in ticks]),
@@ -432,6 +434,7 @@ def expander(ports: Ports, config: Config) -> Loop:
             due_ms=handler.due_ms,
             lost=lost_actions.LOST,
         )
+        return _stage(ports, config, spec)
 
     return Begun(
         EXPANDER, partial(lost_actions.refuse_lost, ports, can_wait=True), stage, time.monotonic, (), ports.meter
@@ -455,8 +458,9 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
         about = {**processing(DELIVERIES, writer_group(cluster)), "feedstore.cluster": cluster}
         moving = {**sending(RETRIES), "feedstore.cluster": cluster}
         park = _parking(ports, handler, cluster).park
-        made: partial[Stage[Delivery | Hold | Pack]] = _stage(ports, config, writer_group(cluster), DELIVERIES)
-        return made(
+        spec: StageSpec[Delivery | Hold | Pack] = StageSpec(
+            group=writer_group(cluster),
+            topic=DELIVERIES,
             encode=encode_body,
             handle=in_lots(ports.tracer, f"process {DELIVERIES}", about, of_deliveries, handler.write),
             ticks=handler.tick,
@@ -467,6 +471,7 @@ def writer(ports: Ports, config: Config, cluster: str) -> Loop:
             park=in_lots(ports.tracer, f"send {RETRIES}", moving, of_deliveries, park, "producer"),
             note=applied.note,
         )
+        return _stage(ports, config, spec)
 
     return _from_its_cluster(ports, cluster, DELIVERIES, writer_group(cluster), stage)
 
@@ -476,7 +481,9 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
         handler = _writer(ports, config.limits, cluster)
         parking = _parking(ports, handler, cluster)
         about = {**processing(RETRIES, retry_group(cluster)), "feedstore.cluster": cluster}
-        return _stage(ports, config, retry_group(cluster), RETRIES)(
+        spec: StageSpec[Parked] = StageSpec(
+            group=retry_group(cluster),
+            topic=RETRIES,
             encode=encode_parked,
             handle=in_lots(ports.tracer, f"process {RETRIES}", about, of_parked, parking.land),
             ticks=_no_ticks,
@@ -487,6 +494,7 @@ def retries(ports: Ports, config: Config, cluster: str) -> Loop:
             given_up=parking.give_up,
             note=applied.note,
         )
+        return _stage(ports, config, spec)
 
     return _from_its_cluster(ports, cluster, RETRIES, retry_group(cluster), stage)
 
@@ -498,18 +506,16 @@ def _from_its_cluster(
     return Begun(group, applied.begin, lambda: stage(applied), time.monotonic, OlderClusterError, ports.meter)
 
 
-def _stage(ports: Ports, config: Config, group: str, topic: Topic[Body | Tick | Malformed]) -> "partial[Stage[Body]]":
-    """Makes a stage but for its handler, which the caller adds."""
-    return partial(
-        Stage[Body],
-        group,
-        topic,
-        ports.queue.consumer(topic, group),
+def _stage(ports: Ports, config: Config, spec: StageSpec[Body]) -> Stage[Body]:
+    """A stage of this home, with a consumer of its own."""
+    return Stage(
+        spec,
+        ports.queue.consumer(spec.topic, spec.group),
         ports.dead,
-        policy=RetryPolicy(dead_in_a_row=config.worker.dead_letters_in_a_row),
-        rng=random.Random(),  # noqa: S311 - jitter needs no secrecy
-        clock=time.monotonic,
-        wall_ms=ports.clock,
+        RetryPolicy(dead_in_a_row=config.worker.dead_letters_in_a_row),
+        random.Random(),  # noqa: S311 - jitter needs no secrecy
+        time.monotonic,
+        ports.clock,
         meter=ports.meter,
     )
 

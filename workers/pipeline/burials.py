@@ -7,15 +7,16 @@ it is not that of the messages, and the queue must not be drained into the dead 
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import structlog
 
 from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.retry import Away
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.tally import Tally
-from workers.queue.port import DeadLetters, Malformed, Topic
+from workers.queue.port import DeadLetters, Malformed
 
 Body = TypeVar("Body")
 
@@ -49,8 +50,8 @@ class Corpses(Generic[Body]):
 class Burials(Generic[Body]):
     """Buries the messages of one stage, one after the other. If the dead letters are away, they wait.
 
-    topic, group, dead, encode, given_up, wall_ms: as a stage has them. lots: where a buried message counts as done.
-    away: the rests if the dead letters do not answer. most: so many in a row are too many.
+    spec, dead, wall_ms: those of the stage. most: so many in a row are too many. lots: where a buried message counts as
+    done. away: the rests if the dead letters do not answer.
 
     waiting: the messages to bury, in order. in_a_row: how many were buried since something was done; the stage sets it
         back to 0.
@@ -58,11 +59,8 @@ class Burials(Generic[Body]):
 
     def __init__(
         self,
-        topic: Topic[Any],
-        group: str,
+        spec: StageSpec[Body],
         dead: DeadLetters,
-        encode: Callable[[Body], bytes],
-        given_up: Callable[[Body], None] | None,
         wall_ms: Callable[[], int],
         most: int,
         lots: Lots,
@@ -70,12 +68,11 @@ class Burials(Generic[Body]):
         away: Away,
         tally: Tally,
     ) -> None:
-        self._topic, self._group, self._dead = topic, group, dead
-        self._encode, self._given_up, self._wall_ms, self._most = encode, given_up, wall_ms, most
+        self._spec, self._dead, self._wall_ms, self._most = spec, dead, wall_ms, most
         self._lots, self._calls, self._away, self._tally = lots, calls, away, tally
         self.waiting: deque[Corpse[Body]] = deque()
         self.in_a_row = 0
-        self._log = structlog.get_logger().bind(stage=group)
+        self._log = structlog.get_logger().bind(stage=spec.group)
 
     @property
     def too_many(self) -> bool:
@@ -100,18 +97,19 @@ class Burials(Generic[Body]):
         item = corpse.item
         message = item.taken.message
         body = item.body
+        spec = self._spec
         # Other bodies of the message may be done, or wait: only this one is buried, and can be sent again later.
         if isinstance(body, Malformed):
             value = body.value
         elif item.taken.whole:
             value = message.value
         else:
-            value = self._encode(body)
+            value = spec.encode(body)
 
         def bury() -> None:
-            self._dead.bury(self._topic, self._group, corpse.reason, corpse.detail, self._wall_ms(), value)
-            if self._given_up is not None and not isinstance(body, Malformed):
-                self._given_up(body)
+            self._dead.bury(spec.topic, spec.group, corpse.reason, corpse.detail, self._wall_ms(), value)
+            if spec.given_up is not None and not isinstance(body, Malformed):
+                spec.given_up(body)
 
         if not self._calls.answers(self._away, bury, worked):
             return False

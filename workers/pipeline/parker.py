@@ -12,6 +12,7 @@ from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Outages
 from workers.pipeline.retry import Away, RetryPolicy
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.tally import Tally
 
 Body = TypeVar("Body")
@@ -26,14 +27,14 @@ PARK_EVERY_S: Final = 1.0
 class Parker(Generic[Body]):
     """Parks messages that wait in the outages of one stage.
 
-    group, park, batch, policy, rng, clock: as a stage has them. away: the rests if messages could not be parked.
+    spec, policy, rng, clock: those of the stage. park: that of the spec. away: the rests if messages could not be
+    parked.
     """
 
     def __init__(
         self,
-        group: str,
+        spec: StageSpec[Body],
         park: Callable[[Sequence[Body], float], Sequence[bool]],
-        batch: int,
         outages: Outages[Body],
         lots: Lots,
         calls: Calls,
@@ -43,11 +44,11 @@ class Parker(Generic[Body]):
         rng: random.Random,
         clock: Callable[[], float],
     ) -> None:
-        self._park, self._batch = park, batch
+        self._park, self._batch = park, spec.batch
         self._outages, self._lots, self._calls, self._away, self._tally = outages, lots, calls, away, tally
         self._policy, self._rng, self._clock = policy, rng, clock
         self._parked_s = clock()
-        self._log = structlog.get_logger().bind(stage=group)
+        self._log = structlog.get_logger().bind(stage=spec.group)
 
     def park_some(self, rests_until_s: float, worked: int) -> None:
         """Parks messages whose outage has lasted. If waiting messages take more than half of the room, it also parks

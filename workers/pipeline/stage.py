@@ -8,7 +8,8 @@ holds for each body of a message by itself; the message is done once all of them
 What a stage has taken from the queue is always in exactly one place, whatever raises: `_ready`, `_turns`, `_later`,
 `_failed`, `_outages` or `_burials`. Work is taken out of its place only after the call that may raise has returned.
 What is not done is also counted in `_lots`, in the order of the queue. Of these, `turns`, `outages`, `burials` and
-`lots` are modules next to this one, as are `parker`, `calls` (its threads), `retry` (when to try again) and `tally`.
+`lots` are modules next to this one, as are `spec` (what a service decides), `parker`, `calls` (its threads), `retry`
+(when to try again) and `tally`.
 
 A handler waits for servers most of the time. Meanwhile the stage polls and decodes the next messages, one lot ahead,
 starts the first effects of that lot (`begin`), and tells the queue that it is alive.
@@ -18,7 +19,7 @@ import itertools
 import random
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -31,20 +32,13 @@ from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline.burials import Burials, Corpse, Corpses, TooManyDeadLettersError
 from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
-from workers.pipeline.outages import Group, Isolation, Outages, Probe, Slots
+from workers.pipeline.outages import Group, Isolation, Outages, Probe
 from workers.pipeline.parker import Parker
 from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy, is_told
+from workers.pipeline.spec import StageSpec
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
-from workers.pipeline.turns import Turns
-from workers.queue.port import (
-    Consumer,
-    DeadLetters,
-    Malformed,
-    PositionLostError,
-    QueueUnavailableError,
-    Topic,
-)
+from workers.queue.port import Consumer, DeadLetters, PositionLostError, QueueUnavailableError
 
 _log = structlog.get_logger()
 
@@ -65,84 +59,35 @@ _Work = Group[Body] | Isolation[Body] | Probe[Body] | Corpses[Body]
 class Stage(Generic[Body]):
     """One member of a consumer group; used by one thread.
 
-    name: the name of the group, also used in logs.
-    encode: makes a message of one body alone: that is what is buried if the body's message holds more than this body.
-    handle: handles messages together. Every effect is durable when it returns; if it raises, any of them may be done.
-        It runs on a thread of its own, one call at a time, and no step ends before it has.
-    begin: makes the first effects of `handle` for the messages that are handled next, while `handle` works. It runs on
-        another thread, one call at a time, and no step ends before it has. It may never be called. If it raises,
-        `handle` does all of the work. None: nothing is begun.
-    ticks: gets ticks with their partitions, once everything before them in their partitions is done; of each source it
-        gets only the newest.
-    lost: explains what happened and what to do if messages are gone before this group has read them.
-    turns: holds back messages of a sender who sent many, while others' are done. None: all are done as they come.
-    slots: which parts of a store a message needs, and how it is divided. None: unknown; failed messages are then tried
-        in slices and alone.
-    batch: how many messages are polled, and how many bodies are handled at once.
-    in_flight, in_flight_bytes: how many bodies may wait, and how many bytes of messages, before nothing more is polled.
-    park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
-        whether it did: that message is then done. It may raise as `handle` does. None: nothing is parked.
-    due_ms: the time, by `wall_ms`, before which a message is not tried; it is asked again then. It delays a message by
-        `longest_s` at most: clocks may be wrong. It must not raise.
-    gather_s: the least time from the beginning of one lot to that of the next, if few messages have come: more are
-        polled meanwhile. So no message waits longer than this for others.
-    note: gets the messages that are done in each partition (the first offset, and the one after the last message),
-        before ticks are passed on and before anything is committed; durable when it returns. If nothing was done, it
-        sometimes gets an empty mapping. It may raise as `handle` does; any other error ends this stage. None: nothing
-        is noted.
-    given_up: gets a message that is in the dead letters, before it counts as done; raises as `handle` does.
-    meter: counts the work of the stage and of its loop.
-    clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead letters.
+    spec: what the stage does with which messages. policy: when to try again, and how many dead letters in a row are too
+        many. rng: the jitter of retries. clock: monotonic seconds, for waiting. wall_ms: ms since 1970, for the dead
+        letters. patience_s: how long a step waits for messages. meter: counts the work of the stage and of its loop.
     """
 
     rest_s = REST_S
 
     def __init__(
         self,
-        name: str,
-        topic: Topic[Body | Tick | Malformed],
+        spec: StageSpec[Body],
         consumer: Consumer,
         dead: DeadLetters,
-        *,
-        encode: Callable[[Body], bytes],
-        handle: Callable[[Sequence[Body]], None],
-        ticks: Callable[[Sequence[tuple[int, Tick]]], None],
         policy: RetryPolicy,
         rng: random.Random,
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
-        lost: str = "this group lost messages",
-        turns: Turns[Body] | None = None,
-        begin: Callable[[Sequence[Body]], None] | None = None,
-        slots: Slots[Body] | None = None,
-        batch: int = 2_000,
-        in_flight: int = 10_000,
-        in_flight_bytes: int = 32_000_000,
         patience_s: float = 0.25,
-        park: Callable[[Sequence[Body], float], Sequence[bool]] | None = None,
-        due_ms: Callable[[Body], int] | None = None,
-        given_up: Callable[[Body], None] | None = None,
-        note: Callable[[Mapping[int, tuple[int, int]]], None] | None = None,
-        gather_s: float = 0.0,
         meter: Meter = UNCOUNTED,
     ) -> None:
-        if park is not None and slots is None:
-            raise ValueError(f"{name}: a stage that parks must know which slots a message needs")
-        self.name = name
-        self._topic = topic
-        self._consumer = consumer
-        self._handle, self._begin = handle, begin
-        self._ticks, self._note, self._noted_s = ticks, note, clock() - NOTE_EVERY_S
+        self.name = name = spec.group
+        self._spec, self._consumer = spec, consumer
         self._policy, self._rng = policy, rng
         self._clock, self._wall_ms = clock, wall_ms
-        self._lost = lost
-        self._batch = batch
         self._patience_s = patience_s
-        self._due_ms = due_ms
-        self._gather_s, self._next_lot_s = gather_s, clock()
+        self._noted_s = clock() - NOTE_EVERY_S
+        self._next_lot_s = clock()
         self._quiet = True  # this step and the one before polled nothing to handle
         self._worked = 0  # how often something got done
-        self._pace = RetryPace(clock(), batch)
+        self._pace = RetryPace(clock(), spec.batch)
         away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
         self._queue_away = away("queue", "queue.unavailable")
         self._notes_away = away("notes", "note.unavailable")
@@ -152,20 +97,18 @@ class Stage(Generic[Body]):
         self._log = _log.bind(stage=name)
         self._tally = tally = Tally(meter, name, clock, wall_ms)
         self._calls = calls = Calls(name, consumer, clock)
-        self._lots = lots = Lots(in_flight, in_flight_bytes)
+        self._lots = lots = Lots(spec.in_flight, spec.in_flight_bytes)
         self._ready: deque[_Work[Body]] = deque()
         self._left = 0  # how many of the ready ones are still to be tried in this step
         self._filling: Group[Body] | None = None  # the group polled last, until it is tried: it may get more
-        self._turns = turns
+        self._turns = spec.turns
         self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
         self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
-        self._outages = outages = Outages(slots, lots, rng)
-        self._burials = Burials(
-            topic, name, dead, encode, given_up, wall_ms, policy.dead_in_a_row, lots, calls, letters_away, tally
-        )
+        self._outages = outages = Outages(spec.slots, lots, rng)
+        self._burials = Burials(spec, dead, wall_ms, policy.dead_in_a_row, lots, calls, letters_away, tally)
         self._parker: Parker[Body] | None = None
-        if park is not None:
-            self._parker = Parker(name, park, batch, outages, lots, calls, parking_away, tally, policy, rng, clock)
+        if spec.park is not None:
+            self._parker = Parker(spec, spec.park, outages, lots, calls, parking_away, tally, policy, rng, clock)
 
     def step(self) -> bool:
         """One round: polls, tries the messages that are ready and the retries that are due, parks, commits. False if
@@ -225,7 +168,7 @@ class Stage(Generic[Body]):
         try:
             return call()
         except PositionLostError as error:
-            raise PositionLostError(f"{self._lost} ({error})") from error
+            raise PositionLostError(f"{self._spec.lost} ({error})") from error
         except QueueUnavailableError as error:
             # Neither polled nor committed: nothing is lost, and a later round tries again.
             self._queue_away.noted(error)
@@ -257,7 +200,7 @@ class Stage(Generic[Body]):
                 break
             self._poll(left_s, 0)
         if self._ready:
-            self._next_lot_s = self._clock() + self._gather_s
+            self._next_lot_s = self._clock() + self._spec.gather_s
 
     def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool], first: int) -> None:
         """Polls once. A stage with turns polls again in two cases: if messages wait for their turn, because those of
@@ -269,8 +212,8 @@ class Stage(Generic[Body]):
             # Work that is being handled does not count: it would keep the next lot small.
             coming = itertools.islice(self._ready, first, None)
             ahead = sum(len(work.items) for work in coming if isinstance(work, Group))
-            more = self._turns or (self._turns is not None and polled >= self._batch // POLLS_PAST_TURNS)
-            if not (polled and more and ahead < self._batch and self._lots.has_room() and may_go_on()):
+            more = self._turns or (self._turns is not None and polled >= self._spec.batch // POLLS_PAST_TURNS)
+            if not (polled and more and ahead < self._spec.batch and self._lots.has_room() and may_go_on()):
                 return
             polled = self._poll(0, first)
 
@@ -278,7 +221,7 @@ class Stage(Generic[Body]):
         """Takes new messages; returns the number of messages, or of their bodies if that is larger. first: the place of
         the first ready work that was not tried; new messages join the last such work.
         """
-        messages = self._consumer.poll(self._batch, timeout_s)
+        messages = self._consumer.poll(self._spec.batch, timeout_s)
         if not messages:
             return 0
         size = self._lots.size
@@ -287,7 +230,7 @@ class Stage(Generic[Body]):
         corpses: list[Corpse[Body]] = []
         good = 0
         for message in messages:
-            taken, bad = self._lots.take_all(lot, message, self._topic.bodies(message.value))
+            taken, bad = self._lots.take_all(lot, message, self._spec.topic.bodies(message.value))
             items += taken
             after_good = bool(taken) or (len(bad) == 1 and len(items) > good)
             corpses += [Corpse(item, item.body.reason, item.body.detail, after_good) for item in bad]
@@ -301,7 +244,7 @@ class Stage(Generic[Body]):
             items = self._turns.admit(items)
         last = self._ready[-1] if len(self._ready) > first else None
         if isinstance(last, Group):
-            room = max(0, self._batch - len(last.items))
+            room = max(0, self._spec.batch - len(last.items))
             last.items += items[:room]
             items = items[room:]
         self._make_ready(items)
@@ -315,14 +258,15 @@ class Stage(Generic[Body]):
         """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: when they are tried even if they
         are still not due; None if they were not put aside before.
         """
-        if self._due_ms is None:
+        due_ms = self._spec.due_ms
+        if due_ms is None:
             return items
         if at_the_latest_s is None:
             at_the_latest_s = self._clock() + self._policy.longest_s
         now_ms = self._wall_ms()
         waits: dict[float, list[Item[Body]]] = {}
         for item in items:
-            wait_s = min(self._policy.longest_s, (self._due_ms(item.body) - now_ms) / 1_000)
+            wait_s = min(self._policy.longest_s, (due_ms(item.body) - now_ms) / 1_000)
             waits.setdefault(max(0.0, wait_s), []).append(item)
         ready = waits.pop(0.0, [])
         for wait_s, later in waits.items():
@@ -344,7 +288,7 @@ class Stage(Generic[Body]):
         """Notes the messages that are done; True if they may be committed. A busy stage delays the note by up to
         NOTE_EVERY_S, because a note costs round trips.
         """
-        note = self._note
+        note = self._spec.note
         if note is None:
             return True
         spans = self._lots.done_spans()
@@ -358,7 +302,7 @@ class Stage(Generic[Body]):
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Passes ticks on; whether they were taken. If not, they are passed on again after a while."""
-        if not self._calls.answers(self._ticks_away, lambda: self._ticks(ticks), self._worked):
+        if not self._calls.answers(self._ticks_away, lambda: self._spec.ticks(ticks), self._worked):
             return False
         self._tally.ticked(ticks)
         return True
@@ -401,9 +345,9 @@ class Stage(Generic[Body]):
     def _next_retry(self, now_s: float) -> Group[Body] | Isolation[Body] | Probe[Body] | None:
         """The next retry: of failed groups or of an outage, whichever has been due for longer, so that none starves."""
         if self._outages.due_s() < self._failed.due_s():
-            return self._outages.take_due(now_s, self._batch)
+            return self._outages.take_due(now_s, self._spec.batch)
         retried: list[Group[Body]] = []
-        room = self._batch
+        room = self._spec.batch
         while len(retried) < self._pace.width and (group := self._failed.first(now_s)) is not None:
             room -= len(group.items)
             if retried and room < 0:
@@ -523,7 +467,7 @@ class Stage(Generic[Body]):
         """Hands messages to the handler; returns what it raised. Meanwhile the next messages are polled."""
         bodies = [item.body for item in items]
         began_s = self._clock()
-        handling = self._calls.handle(partial(self._handle, bodies))
+        handling = self._calls.handle(partial(self._spec.handle, bodies))
         beginning: Future[None] | None = None
         try:
             # If the queue fails now, it fails again in the next round, when this work is done.
@@ -558,12 +502,13 @@ class Stage(Generic[Body]):
 
     def _begin_next(self, handling: "Future[Any]") -> "Future[None] | None":
         """Starts `begin` for the next lot, unless something is away: only the handler finds out what that is."""
-        if self._begin is None or len(self._ready) < 2 or handling.done() or any(self._outages):
+        begin = self._spec.begin
+        if begin is None or len(self._ready) < 2 or handling.done() or any(self._outages):
             return None
         following = self._ready[1]
         if not isinstance(following, Group) or following.failures:
             return None
-        return self._calls.begin(partial(self._begin, [item.body for item in following.items]))
+        return self._calls.begin(partial(begin, [item.body for item in following.items]))
 
     def _has_begun(self, beginning: "Future[None]") -> None:
         error = beginning.exception()
@@ -589,8 +534,8 @@ class Stage(Generic[Body]):
         self._make_ready(self._outages.answered())
 
     def _make_ready(self, items: Sequence[Item[Body]]) -> None:
-        for start in range(0, len(items), self._batch):
-            self._ready.append(Group(list(items[start : start + self._batch])))
+        for start in range(0, len(items), self._spec.batch):
+            self._ready.append(Group(list(items[start : start + self._spec.batch])))
 
     def _fault(self, group: Group[Body], error: Exception) -> None:
         """Deals with an error that is not "unavailable": one of the messages is at fault."""
