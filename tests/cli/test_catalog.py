@@ -177,6 +177,8 @@ def test_a_cluster_that_is_away_keeps_no_other_from_a_load_and_a_rollback(home: 
     assert "a: not rolled back: " in told
     assert "repeat it with --cluster a" in told, "in b it would go back once more"
     assert ads(home) == {"a": None, "b": 2}
+    home("catalog", "get", "ads", "a")
+    assert "b: no record" in home("catalog", "get", "ads", "other", code=3).stdout, "a may have one"
     home("catalog", "use", "ads", first)
     assert ads(home) == {"a": 0, "b": 0}, "it is used again, and so mended"
 
@@ -244,6 +246,13 @@ def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
     assert "follow store" in home("catalog", "verify", "ads", code=2).stderr
     (tmp_path / "ads.csv").touch()
     assert ".jsonl" in home("catalog", "load", "ads", tmp_path / "ads.csv", "--as-of", 5, code=1).stderr
+
+
+def test_a_catalog_that_is_empty_is_not_rolled_back_later_either(home: Cli) -> None:
+    told = home("catalog", "rollback", "ads", code=1).stderr
+    assert "a: not rolled back: " in told
+    assert "load one" in told
+    assert "repeat it" not in told
 
 
 def test_a_home_without_catalogs_says_how_to_get_one(cli: Cli) -> None:

@@ -88,6 +88,12 @@ def test_what_the_tool_says_is_wrong_is_all_that_is_said(real: Cli, java: Path) 
     assert len(asked(java)) == 1  # the other cluster is left alone
 
 
+def test_a_cluster_that_is_away_is_to_be_asked_later(real: Cli, java: Path) -> None:
+    (java / "does").write_text("echo 'error: no ZooKeeper answers at 127.0.0.1:3' >&2\nexit 3\n")
+    result = real("table", "regions", "following_feed", code=3)
+    assert result.stderr == "Error: a: no ZooKeeper answers at 127.0.0.1:3\n"
+
+
 @pytest.mark.parametrize("line", ["SLF4J: no binding was found", "[]"])
 def test_a_line_of_the_tool_that_means_nothing_is_shown(real: Cli, java: Path, line: str) -> None:
     (java / "does").write_text(f"echo '{line}'\n")
