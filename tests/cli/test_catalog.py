@@ -286,6 +286,22 @@ def test_a_catalog_of_which_it_is_not_known_what_is_in_use_is_mended_as_the_mess
     home("catalog", "collect", name)
 
 
+@pytest.mark.parametrize(
+    ("lost", "said"), [("CURRENT", "use a generation again: "), ("delta/CURRENT", "move this directory away")]
+)
+def test_status_names_a_catalog_that_is_damaged_and_what_to_do(home: Cli, lost: str, said: str) -> None:
+    home.work()
+    home("catalog", "build", "pins")
+    assert home.json("status")["problems"] == [], "a catalog that is still empty is none"
+    file = home.home / "data" / "a.catalog" / "pins" / lost
+    file.write_text("{") if lost == "CURRENT" else file.unlink()
+    [problem] = home.json("status", code=1)["problems"]
+    assert problem.startswith("the catalog pins in cluster a does not answer: ")
+    assert said in problem
+    assert list(home.json("status", code=1)["away"]) == ["catalog_pins_a"]
+    assert said in home("top", "--once", code=1).stdout
+
+
 def test_a_catalog_that_has_lost_everything_but_what_named_it_is_filled_as_the_message_says(home: Cli) -> None:
     home.work()
     home("catalog", "build", "pins")
