@@ -81,6 +81,15 @@ def test_every_command_is_the_tools(real: Cli, java: Path, words: list[str], ask
     assert [json.loads(line) for line in lines] == [{"cluster": "b"} | REGION]
 
 
+@pytest.mark.parametrize("words", [["schema", "check"], ["trim"]])
+def test_a_cluster_in_hbase_that_is_away_is_named(cli: Cli, words: list[str]) -> None:
+    """There are two, and an address says neither which one is meant nor what to give to --cluster."""
+    file = cli.home / configuration.FILE_NAME
+    file.write_text(file.read_text().replace(EMBEDDED, HBASE))
+    said = cli(*words, code=3).stderr
+    assert "Error: cluster a: 127.0.0.1:1: " in said
+
+
 def test_what_the_tool_says_is_wrong_is_all_that_is_said(real: Cli, java: Path) -> None:
     (java / "does").write_text("echo OpenJDK warning >&2\necho 'error: there is no table x' >&2\nexit 1\n")
     result = real("table", "regions", "following_feed", code=1)

@@ -253,7 +253,8 @@ def _shard(ports: Ports, number: int) -> _Shard:
 def _cluster(name: str, state: State | NoAnswer, found: ReplicaFault | NoAnswer | None, now_ms: int) -> ClusterStatus:
     error = found.message if isinstance(found, ReplicaFault) else None
     if isinstance(state, NoAnswer):
-        return ClusterStatus(None, None, error or f"cluster {name} does not answer: {state.why}")
+        why = state.why.removeprefix(f"cluster {name}: ")
+        return ClusterStatus(None, None, error or f"cluster {name} does not answer: {why}")
     if isinstance(found, NoAnswer):
         error = f"cluster {name} answers, but could not be looked at as a whole: {found.why}"
     watermark = state.watermark
