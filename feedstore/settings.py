@@ -9,11 +9,11 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_40
 
 
 class Ms(int):
-    """Milliseconds that are written as a duration: a number and one of ms, s, m, h, d. most: a longer one is refused.
+    """Milliseconds that are written as a duration: a number and one of ms, s, m, h, d. most_ms: more is refused.
     The system waits for no longer than 292 years.
     """
 
-    most: ClassVar[str] = "100000d"
+    most_ms: ClassVar[int] = 100_000 * _UNITS_MS["d"]
 
 
 # A setting that is far too long looks like a process that hangs. So each has a bound, far above what anybody needs;
@@ -21,23 +21,23 @@ class Ms(int):
 
 
 class MsTo100ms(Ms):
-    most = "100ms"
+    most_ms = 100
 
 
 class MsTo5m(Ms):
-    most = "5m"
+    most_ms = 5 * _UNITS_MS["m"]
 
 
 class MsTo1h(Ms):
-    most = "1h"
+    most_ms = _UNITS_MS["h"]
 
 
 class MsTo90d(Ms):
-    most = "90d"
+    most_ms = 90 * _UNITS_MS["d"]
 
 
 class MsTo3650d(Ms):
-    most = "3650d"
+    most_ms = 3_650 * _UNITS_MS["d"]
 
 
 def duration_ms(text: str, kind: type[Ms] = Ms) -> Ms:
@@ -48,8 +48,8 @@ def duration_ms(text: str, kind: type[Ms] = Ms) -> Ms:
             raise ValueError(f"expected a duration that is longer than 0, got {text!r}")
         raise ValueError(f"expected a duration such as '500ms', '90s' or '2d', got {text!r}")
     ms = kind(int(match[1]) * _UNITS_MS[match[2]])
-    if kind.most != text and ms > duration_ms(kind.most):
-        raise ValueError(f"expected a duration of {kind.most} at most, got {text!r}")
+    if ms > kind.most_ms:
+        raise ValueError(f"expected a duration of {duration_text(kind.most_ms)} at most, got {text!r}")
     return ms
 
 
