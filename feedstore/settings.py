@@ -16,8 +16,8 @@ class Ms(int):
     most_ms: ClassVar[int] = 100_000 * _UNITS_MS["d"]
 
 
-# A setting that is far too long looks like a process that hangs. So each has a bound, far above what anybody needs;
-# `feedctl check` warns of values below it that are unwise.
+# A wait that is far too long looks like a process that hangs. So each has a bound, far above what anybody needs, and
+# `feedctl check` warns of values below it that are unwise. Ages have none: nothing waits until they are over.
 
 
 class MsTo100ms(Ms):
@@ -34,10 +34,6 @@ class MsTo1h(Ms):
 
 class MsTo90d(Ms):
     most_ms = 90 * _UNITS_MS["d"]
-
-
-class MsTo3650d(Ms):
-    most_ms = 3_650 * _UNITS_MS["d"]
 
 
 def duration_ms(text: str, kind: type[Ms] = Ms) -> Ms:

@@ -27,7 +27,7 @@ from feedstore.following.settings import FeedSettings, LimitsSettings
 from feedstore.http.settings import HttpSettings
 from feedstore.metering.settings import MetricsSettings
 from feedstore.replicas.settings import ServingSettings
-from feedstore.settings import MsTo1h, MsTo5m, MsTo90d, MsTo100ms, MsTo3650d
+from feedstore.settings import Ms, MsTo1h, MsTo5m, MsTo90d, MsTo100ms
 from feedstore.tracing.settings import TracesSettings
 from feedstore.validation import words
 
@@ -121,7 +121,7 @@ class _Limits(
     forbid_unknown_fields=True,
     rename={"dead_letter_age_ms": "dead_letter_age", "clock_offset_ms": "clock_offset"},
 ):
-    dead_letter_age_ms: MsTo3650d = MsTo3650d(2_592_000_000)
+    dead_letter_age_ms: Ms = Ms(2_592_000_000)
     dead_letters: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     clock_offset_ms: MsTo1h = MsTo1h(5_000)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from feedstore.settings import MsTo3650d, duration_text
+from feedstore.settings import Ms, duration_text
 
 MAX_CHUNK = 1_000
 """The most cells of a delivery: one pin for this many followers, or this many pins for one."""
@@ -63,9 +63,9 @@ class LimitsSettings(
     forbid_unknown_fields=True,
     rename={"action_age_ms": "action_age", "delivery_age_ms": "delivery_age", "purge_window_ms": "purge_window"},
 ):
-    action_age_ms: MsTo3650d
-    delivery_age_ms: MsTo3650d
-    purge_window_ms: MsTo3650d
+    action_age_ms: Ms
+    delivery_age_ms: Ms
+    purge_window_ms: Ms
 
     def of(self, feed: FeedSettings) -> Limits:
         """The limits of both sections. Raises ValueError if they do not fit together."""
