@@ -25,6 +25,15 @@ each process takes 5 MiB more than where `feedctl` is installed.
 """
 
 
+def without_settings() -> None:
+    """Forgets variables of the caller's that would override settings of the homes that are measured, here and in all
+    processes that are started from here; passwords stay.
+    """
+    for name in list(os.environ):
+        if name.startswith("FEED_") and not name.endswith("_PASSWORD"):
+            del os.environ[name]
+
+
 class ChildError(Exception):
     """A process that the bench started failed, or took longer than it may."""
 
@@ -74,9 +83,18 @@ class Child:
         if not ended or self.seconds is None:
             self.seconds = seconds  # the watch looks only now and then
         if status not in expect:
-            tail = self.log.read_bytes()[-2_000:].decode(errors="replace").strip()
-            raise ChildError(f"{self._name()}: exit status {status}\n{tail}")
+            raise self._ended(status)
         return self.seconds
+
+    def refuse_ended(self) -> None:
+        """Raises ChildError if the process has ended: what it should do will not come."""
+        status = self.process.poll()
+        if status is not None:
+            raise self._ended(status)
+
+    def _ended(self, status: int) -> ChildError:
+        tail = self.log.read_bytes()[-2_000:].decode(errors="replace").strip()
+        return ChildError(f"{self._name()}: exit status {status}\n{tail}")
 
     def stop(self) -> None:
         if self.process.poll() is None:

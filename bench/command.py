@@ -17,6 +17,7 @@ import psutil
 import structlog
 
 from bench import actions, report
+from bench.children import without_settings
 from bench.context import Context
 from bench.results import Row
 
@@ -77,6 +78,7 @@ def options(made: argparse.ArgumentParser) -> argparse.Namespace:
 
 def main(chosen: argparse.Namespace, run: Callable[[argparse.Namespace, Path, Path], int]) -> int:
     """Calls `run(options, out, scratch)` in surroundings where what it starts also ends."""
+    without_settings()
     # Workers that run in this process say only what goes wrong; stdout is for the table.
     structlog.configure(
         wrapper_class=structlog.make_filtering_bound_logger("warning"),

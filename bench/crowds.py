@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from bench import ours
-from bench.children import child
+from bench.children import child, without_settings
 from bench.measurements.fanout import FIRST_FOLLOWER, index_followers
 from bench.storm import FOLLOWER, OWNER, shown_s
 from feedstore.app.config import Config
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--pins", type=int, default=40)
     parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
+    without_settings()
     taken: dict[str, list[Crowd]] = {"in ranges": [], "as a whole": []}
     for number, (name, crowds) in itertools.product(range(chosen.repeats), taken.items()):
         with tempfile.TemporaryDirectory() as folder:
@@ -87,20 +88,20 @@ def crowd(config: Config, scratch: Path, followers: int, pins: int, *, whole: bo
     """In a home without any data and without a worker. whole: its worker does each fanout as a whole."""
     with ours.ports(config) as opened:
         index_followers(opened.follows, POPULAR, followers)
-    worker = ours.feedctl(config.home, "work")
+    words = ours.feedctl(config.home, "work")
     if whole:
-        worker = [sys.executable, "-m", "bench.crowds", WHOLE, *worker[1:]]
-    with child(worker, scratch / "log"), closing(open_follows(config, wall_ms)) as store:
+        words = [sys.executable, "-m", "bench.crowds", WHOLE, *words[1:]]
+    with child(words, scratch / "log") as worker, closing(open_follows(config, wall_ms)) as store:
         store.record([Request(Follow(FOLLOWER, user(OWNER)))])
         with closing(open_service(config)) as service:
-            shown_s(service, store, 1)  # the worker is there
+            shown_s(service, store, 1, worker)  # the worker is there
             began_s = time.perf_counter()
             popular = [Pin(1_000_000 + number, POPULAR, POPULAR, wall_ms()) for number in range(pins)]
             store.record([Request(SavePin(pin)) for pin in popular])
             took_s: list[float] = []
             all_s = 0.0
             for _ in _until_all_have_them(service, followers, pins):
-                took_s.append(shown_s(service, store, 2 + len(took_s)))
+                took_s.append(shown_s(service, store, 2 + len(took_s), worker))
                 all_s = time.perf_counter() - began_s
                 time.sleep(PAUSE_S)
             return Crowd(took_s, all_s)

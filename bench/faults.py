@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, assert_never
 
 from bench import ours
+from bench.children import without_settings
 from feedstore.app import config as configuration
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow, board, user
 from feedstore.following import FEEDS, columns, feed_table, feeds_ascending, row_key
@@ -495,6 +496,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--home", type=Path)
     given = parser.parse_args()
+    without_settings()
     with contextlib.ExitStack() as stack:
         kinds: Sequence[str] = ON_SERVERS if given.home else tuple(MAKE)
         home = given.home or made(Path(stack.enter_context(tempfile.TemporaryDirectory())) / "home")

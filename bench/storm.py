@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import ours
-from bench.children import child, run
+from bench.children import Child, child, run, without_settings
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
 from feedstore.app.wiring import open_follows
@@ -52,6 +52,7 @@ def main() -> None:
     parser.add_argument("--follows", type=int, default=FOLLOWS)
     parser.add_argument("--pins", type=int, default=PINS, help="of each followee")
     chosen = parser.parse_args()
+    without_settings()
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         took = storm(ours.make_home(scratch / "home"), scratch, chosen.follows, chosen.pins)
@@ -68,15 +69,15 @@ def storm(config: Config, scratch: Path, follows: int, pins: int) -> Storm:
     _write(scratch / "storm", ({"type": "unfollow", "ts": 1, "follower": STORMER, "user": each} for each in followed))
     run(ours.feedctl(config.home, "replay", str(scratch / "before")), log, TIMEOUT_S)
     run(ours.feedctl(config.home, "work", "--until-idle"), log, TIMEOUT_S)
-    with child(ours.feedctl(config.home, "work"), log), closing(open_follows(config, wall_ms)) as store:
+    with child(ours.feedctl(config.home, "work"), log) as worker, closing(open_follows(config, wall_ms)) as store:
         store.record([Request(Follow(FOLLOWER, user(OWNER)))])
         with closing(open_service(config)) as service:
-            shown_s(service, store, 1)  # the worker is there
+            shown_s(service, store, 1, worker)  # the worker is there
             began_s = time.perf_counter()
             with child(ours.feedctl(config.home, "replay", str(scratch / "storm")), log) as replay:
-                took = list(_others(service, store, began_s))
+                took = list(_others(service, store, began_s, worker))
                 replay.wait(TIMEOUT_S)
-            _wait_for(config, store.now())
+            _wait_for(config, store.now(), worker)
             return Storm(time.perf_counter() - began_s, took)
 
 
@@ -94,33 +95,37 @@ def _before(followed: range, pins: int) -> Iterator[dict[str, object]]:
         yield {"type": "follow", "ts": 1, "follower": STORMER, "user": each}
 
 
-def _others(service: FeedService, follows: FollowStore, began_s: float) -> Iterator[float]:
+def _others(service: FeedService, follows: FollowStore, began_s: float, worker: Child) -> Iterator[float]:
     """For a minute, how long each pin took."""
     pin = 1
     while time.perf_counter() - began_s < MINUTE_S:
         pin += 1
-        took_s = shown_s(service, follows, pin)
+        took_s = shown_s(service, follows, pin, worker)
         yield took_s
         time.sleep(max(0.0, 1.0 - took_s))
 
 
-def shown_s(service: FeedService, follows: FollowStore, pin: int) -> float:
-    """How long a pin of OWNER takes from its saving until a page of FOLLOWER's shows it. Raises TimeoutError."""
+def shown_s(service: FeedService, follows: FollowStore, pin: int, worker: Child) -> float:
+    """How long a pin of OWNER takes from its saving until a page of FOLLOWER's shows it. Raises TimeoutError;
+    ChildError: the worker has ended.
+    """
     began_s = time.perf_counter()
     follows.record([Request(SavePin(Pin(pin, OWNER, OWNER, wall_ms())))])
     while pin not in {entry.pin for entry in service.page(FOLLOWER, 25, None).entries}:
+        worker.refuse_ended()
         if time.perf_counter() - began_s > TIMEOUT_S:
             raise TimeoutError(f"pin {pin} is not shown after {TIMEOUT_S:.0f} s")
         time.sleep(POLL_S)
     return time.perf_counter() - began_s
 
 
-def _wait_for(config: Config, until_ms: int) -> None:
-    """Returns once every watermark is past a time. Raises TimeoutError."""
+def _wait_for(config: Config, until_ms: int, worker: Child) -> None:
+    """Returns once every watermark is past a time. Raises TimeoutError; ChildError: the worker has ended."""
     began_s = time.perf_counter()
     with closing(wiring.open_ports(config, "read", wall_ms)) as ports:
         for replica in ports.replicas.values():
             while (Progress(replica.progress).watermark() or 0) <= until_ms:
+                worker.refuse_ended()
                 if time.perf_counter() - began_s > TIMEOUT_S:
                     raise TimeoutError(f"not all has landed in cluster {replica.name} after {TIMEOUT_S:.0f} s")
                 time.sleep(POLL_S)

@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from bench.children import MIB, child
+from bench.children import MIB, child, without_settings
 from bench.ours import feedctl, forget_outbox
 from feedstore.app import config as configuration
 from feedstore.domain import Follow, Followed, Pin, PinSaved, SavePin, user
@@ -62,6 +62,7 @@ def main() -> None:
     for name, number in (("users", 200), ("followees", 1_000), ("pins", 1_000)):
         parser.add_argument(f"--{name}", type=int, default=number)
     given = parser.parse_args()
+    without_settings()
     missed = False
     with tempfile.TemporaryDirectory() as folder:
         home, log = Path(folder) / "home", Path(folder) / "log"

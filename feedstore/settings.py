@@ -2,28 +2,50 @@
 
 import re
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 _UNITS_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_DAYS_MAX: Final = 100_000
-"""The system waits for no longer than 292 years."""
 
 
 class Ms(int):
-    """Milliseconds that are written as a duration: a number and one of ms, s, m, h, d."""
+    """Milliseconds that are written as a duration: a number and one of ms, s, m, h, d. most_ms: more is refused.
+    The system waits for no longer than 292 years.
+    """
+
+    most_ms: ClassVar[int] = 100_000 * _UNITS_MS["d"]
 
 
-def duration_ms(text: str) -> Ms:
+# A wait that is far too long looks like a process that hangs. So each has a bound, far above what anybody needs, and
+# `feedctl check` warns of values below it that are unwise. Ages have none: nothing waits until they are over.
+
+
+class MsTo100ms(Ms):
+    most_ms = 100
+
+
+class MsTo5m(Ms):
+    most_ms = 5 * _UNITS_MS["m"]
+
+
+class MsTo1h(Ms):
+    most_ms = _UNITS_MS["h"]
+
+
+class MsTo90d(Ms):
+    most_ms = 90 * _UNITS_MS["d"]
+
+
+def duration_ms(text: str, kind: type[Ms] = Ms) -> Ms:
     """Reads a duration. Raises ValueError."""
     match = re.fullmatch(r"([1-9][0-9]{0,9})\s*(ms|s|m|h|d)", text)
     if match is None:
         if re.fullmatch(r"0+\s*(ms|s|m|h|d)", text):
             raise ValueError(f"expected a duration that is longer than 0, got {text!r}")
         raise ValueError(f"expected a duration such as '500ms', '90s' or '2d', got {text!r}")
-    ms = Ms(int(match[1]) * _UNITS_MS[match[2]])
-    if ms > _DAYS_MAX * _UNITS_MS["d"]:
-        raise ValueError(f"expected a duration of {_DAYS_MAX}d at most, got {text!r}")
+    ms = kind(int(match[1]) * _UNITS_MS[match[2]])
+    if ms > kind.most_ms:
+        raise ValueError(f"expected a duration of {duration_text(kind.most_ms)} at most, got {text!r}")
     return ms
 
 
@@ -47,8 +69,8 @@ def size_bytes(text: str) -> Bytes:
 
 def decoded(kind: type[Any], value: object) -> Any:
     """The value of a type of this module, for `msgspec.convert`. Raises ValueError."""
-    if kind is Ms:
-        return duration_ms(str(value))
+    if issubclass(kind, Ms):
+        return duration_ms(str(value), kind)
     if kind is Bytes:
         return size_bytes(str(value))
     if kind is not Path:

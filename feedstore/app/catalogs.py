@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, assert_never
 
 from feedstore.app.config import ClusterConfig, Config
-from feedstore.app.wiring import clock_of, in_files, monotonic_s, reads_of
+from feedstore.app.wiring import FIRST_LOOK_S, clock_of, in_files, monotonic_s, reads_of
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.pin_source import BoundedSource, CatalogPins
@@ -154,7 +154,8 @@ def _open_served(config: Config, name: str) -> Iterator[ServedCatalog]:
         reads: Reads = InPlace() if in_files(config) else OnThreads(f"catalog-{name}", config.serving.reads_at_once)
         catalog = stack.enter_context(closing(Catalog(replicas, reads, cache, within_s, monotonic_s, clock_ms)))
         watch = CatalogWatch([source.name for source in sources], catalog.rolled_back, clock_ms)
-        stack.enter_context(closing(Watermarks(sources, watch.look, replicas.set_known, monotonic_s)))
+        looks = stack.enter_context(closing(Watermarks(sources, watch.look, replicas.set_known, monotonic_s)))
+        looks.wait(FIRST_LOOK_S)  # before anything is held: the first look cannot tell of a rollback before it
         stores = {source.name: place(config, name, source.name).store for source in sources}
         yield ServedCatalog(catalog, watch, stores)
 

@@ -27,7 +27,7 @@ from feedstore.following.settings import FeedSettings, LimitsSettings
 from feedstore.http.settings import HttpSettings
 from feedstore.metering.settings import MetricsSettings
 from feedstore.replicas.settings import ServingSettings
-from feedstore.settings import Ms
+from feedstore.settings import Ms, MsTo1h, MsTo5m, MsTo90d, MsTo100ms
 from feedstore.tracing.settings import TracesSettings
 from feedstore.validation import words
 
@@ -98,9 +98,6 @@ sample = 0.01                 # the share of requests that are recorded, if thei
 """
 
 
-GATHER_MS_MAX: Final = 100
-"""The largest `gather_ms` of a writer."""
-
 ClusterScheme = Literal["rocksdb", "hbase"]
 FollowsScheme = Literal["sqlite", "mysql"]
 QueueScheme = Literal["embedded", "kafka"]
@@ -126,7 +123,7 @@ class _Limits(
 ):
     dead_letter_age_ms: Ms = Ms(2_592_000_000)
     dead_letters: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    clock_offset_ms: Ms = Ms(5_000)
+    clock_offset_ms: MsTo1h = MsTo1h(5_000)
 
 
 _Name = Annotated[
@@ -183,12 +180,12 @@ class WorkerSettings(
     begin if few messages come. canary_ms: how often canaries go the whole way; None: never.
     """
 
-    tick_ms: Ms = Ms(1_000)
-    housekeeping_ms: Ms = Ms(3_600_000)
-    refill_again_ms: Ms = Ms(3_600_000)
-    gather_ms: Ms = Ms(20)
+    tick_ms: MsTo5m = MsTo5m(1_000)
+    housekeeping_ms: MsTo90d = MsTo90d(3_600_000)
+    refill_again_ms: MsTo90d = MsTo90d(3_600_000)
+    gather_ms: MsTo100ms = MsTo100ms(20)
     dead_letters_in_a_row: Annotated[int, Meta(ge=1)] = 100
-    canary_ms: Ms | None = None
+    canary_ms: MsTo1h | None = None
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -340,8 +337,6 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     names = [cluster.name for cluster in file.clusters]
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: clusters: two of them have the same name")
-    if file.worker.gather_ms > GATHER_MS_MAX:
-        raise ConfigError(f"{sources.blamed('worker.gather')}: worker.gather: expected {GATHER_MS_MAX}ms at most")
     clusters = tuple(_cluster(sources, cluster) for cluster in file.clusters)
     _refuse_one_place(path, clusters)
     shards_scheme = _shards_scheme(sources, file.follows.shards)

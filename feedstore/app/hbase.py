@@ -29,13 +29,13 @@ class HBasePlace:
         return f"{Addresses.parse(self._url).namespace}:{name}"
 
     def exists(self) -> bool:
-        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+        with closing(self._opened([])) as cluster:
             return cluster.administration.exists(FEEDS)
 
     def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
         # The table of the feeds is made last: if it exists, the cluster counts as there.
         ordered = sorted(tables, key=lambda table: table.name == FEEDS)
-        with closing(HBaseCluster.open(self._url, tables, check=False)) as cluster:
+        with closing(self._opened(tables)) as cluster:
             if cluster.administration.exists(FEEDS):
                 return
             schema.apply(cluster.administration, [schema.definition(table) for table in ordered[:-1]])
@@ -44,7 +44,7 @@ class HBasePlace:
             schema.apply(cluster.administration, [schema.definition(ordered[-1])])
 
     def remove(self) -> None:
-        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+        with closing(self._opened([])) as cluster:
             for name in (FEEDS, PROGRESS):
                 cluster.administration.drop(name)
 
@@ -53,14 +53,17 @@ class HBasePlace:
 
         Raises UnsafeTableError: an UnavailableError; the message names each setting.
         """
-        return HBaseCluster.open(self._url, tables, check=access == "write", name=self._name, meter=self._meter)
+        return self._opened(tables, check=access == "write")
 
     def apply(self, tables: Sequence[Table]) -> SchemaChanges:
         """Makes the missing tables, and corrects the trim of those that exist (`schema.apply`)."""
-        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+        with closing(self._opened([])) as cluster:
             return schema.apply(cluster.administration, [schema.definition(table) for table in tables])
 
     def differences(self, tables: Sequence[Table]) -> list[TableDifference]:
         """All differences between the tables and what they must be."""
-        with closing(HBaseCluster.open(self._url, [], check=False)) as cluster:
+        with closing(self._opened([])) as cluster:
             return schema.differences(cluster.administration, [schema.definition(table) for table in tables])
+
+    def _opened(self, tables: Sequence[Table], *, check: bool = False) -> HBaseCluster:
+        return HBaseCluster.open(self._url, tables, check=check, name=self._name, meter=self._meter)

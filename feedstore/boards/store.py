@@ -70,7 +70,7 @@ class Boards:
         Raises ReorderRefusedError, BoardCrowdedError: nothing was moved.
         """
         # Pins never change, except that they are deleted: the transaction checks that.
-        states = self._states(move)
+        states = self.pins(move.board, move.pins())
         keys = [LineKey(state.pin.created_ms, state.pin.pin) for state in states]
 
         def decide(now_ms: int, rows: BoardRows) -> tuple[Arranged | None, Answer]:
@@ -83,18 +83,18 @@ class Boards:
             raise BoardCrowdedError(f"there is no room next to pin {answer.pin} yet: try again in a second")
         return answer
 
-    def _states(self, move: Move) -> list[PinState]:
-        """The records of the pins that a move names. Raises ReorderRefusedError."""
-        found = self._follows.pins(move.pins())
-        for pin in move.pins():
+    def pins(self, board: int, pins: Sequence[int]) -> list[PinState]:
+        """The records of pins of a board, in the given order. Raises ReorderRefusedError if one is not there."""
+        found = self._follows.pins(pins)
+        for pin in pins:
             state = found.get(pin)
             if state is None:
                 raise ReorderRefusedError("pin_unknown", f"pin {pin} was never saved", pin)
             if state.deleted_ms is not None:
                 raise ReorderRefusedError("pin_deleted", f"pin {pin} was deleted", pin)
-            if state.pin.board != move.board:
+            if state.pin.board != board:
                 raise ReorderRefusedError("pin_elsewhere", f"pin {pin} is on board {state.pin.board}", pin)
-        return [found[pin] for pin in move.pins()]
+        return [found[pin] for pin in pins]
 
     # Pages
     # ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,8 @@ A key is the pin's id, 8 bytes, big-endian. A record is its version (1 byte), wh
 its owner, board and created_ms (8 bytes each, big-endian); further bytes are for later versions, and are ignored.
 
 A deleted pin has a record too, so that a page need not ask the follow store about it. Its update is dated a millisecond
-after the deletion, because a pin may be saved and deleted within the same millisecond, and a deletion is for good.
+after the deletion, because a pin may be saved and deleted within the same millisecond, and a deletion is for good. If
+the pin was saved by a clock that was ahead, it is dated after that: the save is still the latest update otherwise.
 """
 
 import struct
@@ -76,8 +77,10 @@ AS_PINS: Final = AsPins()
 
 
 def update_of(action: PinSaved | PinDeleted) -> Update:
-    deleted = isinstance(action, PinDeleted)
-    return Update(key_of(action.pin.pin), action.committed_ms + deleted, record_of(action.pin, deleted=deleted))
+    if isinstance(action, PinSaved):
+        return Update(key_of(action.pin.pin), action.committed_ms, record_of(action.pin, deleted=False))
+    time_ms = max(action.committed_ms, action.saved_ms) + 1
+    return Update(key_of(action.pin.pin), time_ms, record_of(action.pin, deleted=True))
 
 
 def entry_of(state: PinState) -> tuple[bytes, bytes]:

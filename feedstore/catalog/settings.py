@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from feedstore.settings import Bytes, Ms
+from feedstore.settings import Bytes, MsTo90d
 
 PINS: Final = "pins"
 """The name of the catalog that pages show pins from."""
@@ -46,9 +46,9 @@ class CatalogSettings(
     missing: what a page does about a pin that has no record: ask the follow store, or leave it out.
     """
 
-    build_ms: Ms = Ms(21_600_000)
+    build_ms: MsTo90d = MsTo90d(21_600_000)
     keep: Annotated[int, Meta(ge=1, le=100)] = 3
-    ttl_ms: Ms = Ms(300_000)
-    stale_max_ms: Ms = Ms(600_000)
+    ttl_ms: MsTo90d = MsTo90d(300_000)
+    stale_max_ms: MsTo90d = MsTo90d(600_000)
     cache_bytes: Bytes = Bytes(64 << 20)
     missing: Literal["source", "skip"] = "source"

@@ -41,10 +41,11 @@ def use(store: CatalogStore, generation: str) -> Swap:
 
 def roll_back(store: CatalogStore, generation: str | None = None) -> Swap:
     """Rolls back from a generation (None: the current one): if it is current, makes the one before it in the trail
-    current. Changes nothing if it was rolled back already.
+    current. Changes nothing if it was rolled back already, or if another one comes into use meanwhile.
 
     Raises NoGenerationError, SwapRefusedError, CatalogUnavailableError.
     """
+    before = store.in_use()  # first: if anything else is decided from here on, nothing is changed
     trail = store.trail()
     if not trail:
         raise NoGenerationError("no generation is in use: build or load one")
@@ -53,7 +54,8 @@ def roll_back(store: CatalogStore, generation: str | None = None) -> Swap:
         return _was_rolled_back(store, generation, current)
     if len(trail) == 1:
         raise SwapRefusedError("no_generation_before", f"there is no generation before {current}, or it was removed")
-    store.use(trail[-2])
+    if not store.use(trail[-2], before):
+        return _was_rolled_back(store, current, store.trail()[-1])
     return Swap(trail[-2], current)
 
 

@@ -117,11 +117,14 @@ class PinSaved(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
         check_stamp("committed_ms", self.committed_ms)
 
 
-class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin"):
-    """A pin was deleted. `committed_ms` is the time of the deletion, by the follow store's clock (rule 7)."""
+class PinDeleted(msgspec.Struct, frozen=True, tag_field="type", tag="delete_pin", omit_defaults=True):
+    """A pin was deleted. `committed_ms` is the time of the deletion, by the follow store's clock (rule 7). `saved_ms`:
+    when the pin was saved, if that is later, because the clock has been set back since; otherwise 0.
+    """
 
     pin: Pin
     committed_ms: int
+    saved_ms: int = 0
 
     def __post_init__(self) -> None:
         check_stamp("committed_ms", self.committed_ms)

@@ -237,7 +237,7 @@ def _delete(pin: int, now_ms: int, standing: Standing, changes: Changes) -> Answ
 
 
 def _delete_at(stored: PinRow, now_ms: int, standing: Standing, changes: Changes) -> PinDeleted:
-    recorded = PinDeleted(_pin(stored), now_ms)
+    recorded = PinDeleted(_pin(stored), now_ms, stored[4] if stored[4] > now_ms else 0)
     standing.pins[stored[0]] = changes.pins[stored[0]] = (*stored[:5], now_ms)
     changes.outbox.append(_encoder.encode(recorded))
     return recorded

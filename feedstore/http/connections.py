@@ -59,8 +59,6 @@ _DROPPED_MAX: Final = 262_144
 """How many bytes are read and dropped after a refusal, so that it reaches a client that still sends. If a connection is
 closed before everything was read, it is reset, and the refusal is lost.
 """
-_KERNEL_MS_MAX: Final = 2**31 - 1
-"""The longest time limit that a socket has."""
 UNTAKEN_MAX: Final = 16 * 1024 * 1024
 """The most bytes of answers, for all clients together, that are kept because the kernel has no room for them."""
 _LOOKS: Final = 8
@@ -173,7 +171,7 @@ class Connection(HttpToolsProtocol):
         if client is not None and hasattr(socket, "TCP_USER_TIMEOUT"):
             # If the client has not taken its data by then, the kernel closes the connection, even after it was closed
             # here.
-            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(int(1_000 * patience_s), _KERNEL_MS_MAX))
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(1_000 * patience_s))
         self._turns = self.clients.turns(self.loop)
         self._network = network(self.client[0]) if self.client else ""
         self._owes_until_s = self.loop.time() + patience_s

@@ -6,7 +6,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from feedstore.settings import Ms
+from feedstore.settings import MsTo1h
 
 
 class HttpSettings(
@@ -24,8 +24,8 @@ class HttpSettings(
     cursor_key: Path = Path("cursor.key")
     threads: Annotated[int, Meta(ge=1, le=1_024)] = 32
     connections: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
-    patience_ms: Ms = Ms(10_000)
-    drain_ms: Ms = Ms(1_000)
+    patience_ms: MsTo1h = MsTo1h(10_000)
+    drain_ms: MsTo1h = MsTo1h(1_000)
 
     def at(self, home: Path) -> "HttpSettings":
         """These settings with relative paths resolved against a home."""

@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from feedstore.settings import Ms
+from feedstore.settings import MsTo5m
 
 
 class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"deadline_ms": "deadline"}):
@@ -13,6 +13,6 @@ class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, r
     run at once on a cluster on servers. prefer: the cluster that is asked first; None: the first one that is named.
     """
 
-    deadline_ms: Ms = Ms(1_000)
+    deadline_ms: MsTo5m = MsTo5m(1_000)
     reads_at_once: Annotated[int, Meta(ge=1, le=1_024)] = 64
     prefer: str | None = None

@@ -11,14 +11,14 @@ import threading
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from bench import command, faults, mysql_follows, paced, report, siege, storm, stream_framework
 from bench import hbase as hbase_bench
-from bench.children import ChildError, answering
+from bench.children import Child, ChildError, answering, child, without_settings
 from bench.context import Context
 from bench.deliveries import Deliveries
 from bench.measurements import MEASUREMENTS, ON_REQUEST, http
@@ -119,7 +119,28 @@ def test_a_watermark_that_does_not_come_is_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr(storm, "TIMEOUT_S", 0.0)
     with pytest.raises(TimeoutError, match="cluster a"):
-        storm._wait_for(make_home(tmp_path / "home"), 1)
+        storm._wait_for(make_home(tmp_path / "home"), 1, cast("Child", SimpleNamespace(refuse_ended=lambda: None)))
+
+
+def test_a_worker_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", "import sys; sys.exit('no room')"]
+    config, nothing = make_home(tmp_path / "home"), SimpleNamespace(entries=())
+    service: Any = SimpleNamespace(page=lambda *_: nothing)
+    follows: Any = SimpleNamespace(record=lambda _: None)
+    with child(words, tmp_path / "log", watched=False) as worker:
+        worker.process.wait(60)
+        with pytest.raises(ChildError, match="exit status 1\nno room"):
+            storm.shown_s(service, follows, 1, worker)
+        with pytest.raises(ChildError, match="exit status 1\nno room"):
+            storm._wait_for(config, 1, worker)
+
+
+def test_variables_of_the_caller_are_no_settings_of_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = {"FEED_FEED_CAP", "FEED_MYSQL_PASSWORD", "FEEDBACK"}
+    for name in names:
+        monkeypatch.setenv(name, "7")
+    without_settings()
+    assert names - os.environ.keys() == {"FEED_FEED_CAP"}
 
 
 def test_an_answer_that_is_none_does_not_fail_the_pages_after_it() -> None:

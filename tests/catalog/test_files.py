@@ -16,6 +16,7 @@ from feedstore.catalog.port import (
     CatalogUnavailableError,
     Update,
 )
+from workers.catalog import sorting
 from workers.catalog.files import batches_of, entries_of
 from workers.catalog.sorting import by_key
 
@@ -160,11 +161,21 @@ def test_rows_of_parquet_are_unpacked_a_few_at_once(
 
 
 @pytest.mark.parametrize("part_bytes", [1, 2_000, 1 << 30])
-def test_entries_are_sorted_in_parts(part_bytes: int):
+@pytest.mark.parametrize("files_max", [2, 7, 300])
+def test_entries_are_sorted_in_parts(part_bytes: int, files_max: int):
     rng = random.Random(5)
     keys = rng.sample(range(10_000), 300)
     entries = [(json.dumps(key).encode(), b"r%d" % key) for key in keys]
-    assert list(by_key(iter(entries), part_bytes)) == sorted(entries)
+    assert list(by_key(iter(entries), part_bytes, files_max)) == sorted(entries)
+
+
+def test_a_batch_of_any_size_is_sorted_with_few_open_files():
+    """A process may have 1,024, which 64 GiB would need."""
+    open_files = Path("/proc/self/fd")
+    before = len(list(open_files.iterdir()))
+    there = [len(list(open_files.iterdir())) for _ in by_key(((b"%04d" % key, b"") for key in range(1_000)), 1)]
+    assert len(there) == 1_000
+    assert max(there) - before <= sorting.FILES_MAX
 
 
 def test_a_key_that_is_there_twice_is_refused():

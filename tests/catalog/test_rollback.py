@@ -205,6 +205,34 @@ def test_a_rollback_goes_to_nothing_that_was_rolled_back_or_never_in_use(store: 
     assert caught.value.reason == "no_generation_before"
 
 
+class Overtaken:
+    """A store in which something else is decided after its trail was read."""
+
+    def __init__(self, store: CatalogStore, meanwhile: Callable[[], object]) -> None:
+        self._store = store
+        self._meanwhile = [meanwhile]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def trail(self) -> list[str]:
+        found = self._store.trail()
+        while self._meanwhile:
+            self._meanwhile.pop()()
+        return found
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_rollback_does_not_undo_what_comes_into_use_at_the_same_moment(store: CatalogStore, named: bool):
+    good, wrong, right = (store.load(as_of_ms, [(KEY, b"%d" % as_of_ms)]).id for as_of_ms in (10, 20, 30))
+    for name in (good, wrong):
+        store.use(name)
+    overtaken: Any = Overtaken(store, lambda: store.use(right))
+    with pytest.raises(swaps.SwapRefusedError, match=f"{wrong} is not in use: {right} is"):
+        swaps.roll_back(overtaken, wrong if named else None)
+    assert store.in_use().current == right
+
+
 # Several processes on real stores
 # ----------------------------------------------------------------------------------------------------------------------
 

@@ -245,6 +245,16 @@ def test_respace_makes_room_and_keeps_the_order(narrow: Cli) -> None:
     assert "nothing was written" in narrow("board", "respace", BOARD, 3).stderr
 
 
+@pytest.mark.parametrize(
+    ("pin", "said"),
+    [(404, "pin 404 was never saved"), (1, "pin 1 was deleted"), (11, "pin 11 is on board 10")],
+)
+def test_room_around_a_pin_that_is_not_on_the_board_is_refused(home: Cli, pin: int, said: str) -> None:
+    home("replay", "-", stdin=saved(11, board=10))
+    home("delete-pin", 1)
+    assert said in home("board", "respace", BOARD, pin, code=1).stderr
+
+
 def test_reset_brings_back_the_order_of_time(narrow: Cli) -> None:
     narrow("board", "reset", BOARD)
     assert order(narrow) == [6, 5, 4, 3, 2, 1]

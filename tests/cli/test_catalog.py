@@ -177,6 +177,8 @@ def test_a_cluster_that_is_away_keeps_no_other_from_a_load_and_a_rollback(home: 
     assert "a: not rolled back: " in told
     assert "repeat it with --cluster a" in told, "in b it would go back once more"
     assert ads(home) == {"a": None, "b": 2}
+    home("catalog", "get", "ads", "a")
+    assert "b: no record" in home("catalog", "get", "ads", "other", code=3).stdout, "a may have one"
     home("catalog", "use", "ads", first)
     assert ads(home) == {"a": 0, "b": 0}, "it is used again, and so mended"
 
@@ -246,6 +248,13 @@ def test_what_cannot_be_is_said(home: Cli, tmp_path: Path) -> None:
     assert ".jsonl" in home("catalog", "load", "ads", tmp_path / "ads.csv", "--as-of", 5, code=1).stderr
 
 
+def test_a_catalog_that_is_empty_is_not_rolled_back_later_either(home: Cli) -> None:
+    told = home("catalog", "rollback", "ads", code=1).stderr
+    assert "a: not rolled back: " in told
+    assert "load one" in told
+    assert "repeat it" not in told
+
+
 def test_a_home_without_catalogs_says_how_to_get_one(cli: Cli) -> None:
     assert "add [catalogs.pins]" in cli("catalog", "list").stderr
     assert "add [catalogs.pins]" in cli("catalog", "build", "pins", code=2).stderr
@@ -275,6 +284,22 @@ def test_a_catalog_of_which_it_is_not_known_what_is_in_use_is_mended_as_the_mess
     home("catalog", *fill, "--cluster", "a")
     assert generations(home, name)[-1]["current"]
     home("catalog", "collect", name)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"), [("CURRENT", "use a generation again: "), ("delta/CURRENT", "move this directory away")]
+)
+def test_status_names_a_catalog_that_is_damaged_and_what_to_do(home: Cli, lost: str, said: str) -> None:
+    home.work()
+    home("catalog", "build", "pins")
+    assert home.json("status")["problems"] == [], "a catalog that is still empty is none"
+    file = home.home / "data" / "a.catalog" / "pins" / lost
+    file.write_text("{") if lost == "CURRENT" else file.unlink()
+    [problem] = home.json("status", code=1)["problems"]
+    assert problem.startswith("the catalog pins in cluster a does not answer: ")
+    assert said in problem
+    assert list(home.json("status", code=1)["away"]) == ["catalog_pins_a"]
+    assert said in home("top", "--once", code=1).stdout
 
 
 def test_a_catalog_that_has_lost_everything_but_what_named_it_is_filled_as_the_message_says(home: Cli) -> None:

@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from feedstore.app import config as configuration
-from feedstore.app.catalogs import open_catalog
+from feedstore.app.catalogs import open_catalog, open_catalogs
 from feedstore.catalog.port import MAX_RECORD_BYTES
 from feedstore.clocks import wall_ms
 from tests.catalog.memory_catalog import MemoryCatalog
@@ -302,6 +302,14 @@ def test_a_ttl_that_is_shorter_than_the_time_between_ticks_does_not_end_hearing(
         for _ in range(4):
             assert polled.acquire(timeout=DEADLINE_S)
     assert opened == [UPDATES]
+
+
+def test_a_web_process_looks_at_the_clusters_before_it_holds_a_record(home: Cli) -> None:
+    """Otherwise it would not notice a rollback that comes between its first record and its first look."""
+    load(home, {"a": "loaded"})
+    with open_catalogs(configuration.load(home.home, {})) as service:
+        [state] = service.states()
+        assert [facts is None for facts in state.facts.values()] == [False, False]
 
 
 @pytest.mark.processes

@@ -257,6 +257,23 @@ def test_a_catalog_that_was_ahead_hides_nothing_and_is_built_again(filled: Cli, 
     assert "catalog" not in filled("clock", "set").stderr
 
 
+def test_a_pin_that_was_saved_by_a_clock_ahead_is_deleted_in_the_catalog_too(filled: Cli) -> None:
+    with (filled.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n")
+    filled.work()
+    with filled.ports(clock=lambda: wall_ms() + JUMP_MS) as ports:
+        ports.follows.record([Request(SavePin(Pin(50, 2, 20, 2_000)))])  # waits in the outbox, with that time
+    filled("clock", "set")
+    filled.work()
+    filled("catalog", "build", "pins")
+    filled("delete-pin", 50)
+    filled.work()
+    for _ in range(2):
+        assert "deleted" in filled("catalog", "get", "pins", 50).stdout
+        filled("catalog", "build", "pins")
+    assert "no difference" in filled("catalog", "verify", "pins").stderr
+
+
 def test_a_catalog_of_another_source_that_was_ahead_is_left_and_named(filled: Cli) -> None:
     with (filled.home / "feed.toml").open("a") as file:
         file.write("[catalogs.ads]\n")

@@ -81,11 +81,26 @@ def test_every_command_is_the_tools(real: Cli, java: Path, words: list[str], ask
     assert [json.loads(line) for line in lines] == [{"cluster": "b"} | REGION]
 
 
+@pytest.mark.parametrize("words", [["schema", "check"], ["trim"]])
+def test_a_cluster_in_hbase_that_is_away_is_named(cli: Cli, words: list[str]) -> None:
+    """There are two, and an address says neither which one is meant nor what to give to --cluster."""
+    file = cli.home / configuration.FILE_NAME
+    file.write_text(file.read_text().replace(EMBEDDED, HBASE))
+    said = cli(*words, code=3).stderr
+    assert "Error: cluster a: 127.0.0.1:1: " in said
+
+
 def test_what_the_tool_says_is_wrong_is_all_that_is_said(real: Cli, java: Path) -> None:
     (java / "does").write_text("echo OpenJDK warning >&2\necho 'error: there is no table x' >&2\nexit 1\n")
     result = real("table", "regions", "following_feed", code=1)
     assert result.stderr == "Error: a: there is no table x\n"
     assert len(asked(java)) == 1  # the other cluster is left alone
+
+
+def test_a_cluster_that_is_away_is_to_be_asked_later(real: Cli, java: Path) -> None:
+    (java / "does").write_text("echo 'error: no ZooKeeper answers at 127.0.0.1:3' >&2\nexit 3\n")
+    result = real("table", "regions", "following_feed", code=3)
+    assert result.stderr == "Error: a: no ZooKeeper answers at 127.0.0.1:3\n"
 
 
 @pytest.mark.parametrize("line", ["SLF4J: no binding was found", "[]"])

@@ -6,11 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from feedstore.app import config as configuration
 from feedstore.app.services import open_service
 from feedstore.catalog.port import CatalogUnavailableError
+from feedstore.catalog.settings import CatalogSettings
 from feedstore.domain import Follow, Followee, InvalidValueError, Pin, RefillAsked, SavePin, Unfollow, board, user
 from feedstore.domain.cursors import MalformedCursorError
 from feedstore.errors import ConfigError
@@ -27,6 +29,8 @@ from feedstore.following.service import MORE_READS_MAX, FeedService
 from feedstore.follows.pin_source import FollowStorePins, Hydrated, PinSource
 from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.store import FollowStore
+from feedstore.http.settings import HttpSettings
+from feedstore.replicas.settings import ServingSettings
 from feedstore.widecolumn import UnavailableError
 from tests.follows.memory_follows import open_in_memory
 from tests.replicas.fakes import CAP, NOW_MS, USER, Pair, until
@@ -564,9 +568,39 @@ def test_a_service_opens_and_answers_while_a_cluster_is_away(tmp_path: Path):
         ("FEED_SERVING_PREFER", "c", "serving.prefer: no cluster 'c'; there are: a, b"),
         ("FEED_SERVING_DEADLINE", "soon", "serving.deadline: expected a duration"),
         ("FEED_SERVING_READS_AT_ONCE", "0", "reads_at_once"),
-        ("FEED_WORKER_GATHER", "101ms", "worker.gather: expected 100ms at most"),
+        (
+            "FEED_WORKER_TICK",
+            "1h",
+            "^the environment's FEED_WORKER_TICK: worker.tick: expected a duration of 5m at most",
+        ),
+        ("FEED_HTTP_PATIENCE", "30d", "http.patience: expected a duration of 1h at most, got '30d'"),
+        ("FEED_WORKER_GATHER", "101ms", "worker.gather: expected a duration of 100ms at most"),
     ],
 )
 def test_a_configuration_that_cannot_be_is_refused(tmp_path: Path, name: str, value: str, said: str):
     with pytest.raises(ConfigError, match=said):
         configuration.parse(tmp_path, configuration.DEFAULT, {name: value})
+
+
+WAITS = [
+    (section, key.encode_name)
+    for section, settings in {
+        "limits": configuration._Limits,
+        "serving": ServingSettings,
+        "http": HttpSettings,
+        "worker": configuration.WorkerSettings,
+        "catalogs.ads": CatalogSettings,
+    }.items()
+    for key in msgspec.structs.fields(settings)
+    if key.name.endswith("_ms") and not key.name.endswith(("_age_ms", "_window_ms"))
+]
+
+
+@pytest.mark.parametrize(("section", "key"), WAITS)
+def test_every_wait_has_a_bound(tmp_path: Path, section: str, key: str):
+    """One that is far too long looks like a process that hangs."""
+    text, environ = configuration.DEFAULT, {f"FEED_{section}_{key}".upper(): "91d"}
+    if section == "catalogs.ads":
+        text, environ = f'{text}[{section}]\n{key} = "91d"\n', {}
+    with pytest.raises(ConfigError, match=rf"{section}.{key}: expected a duration of \w+ at most, got '91d'"):
+        configuration.parse(tmp_path, text, environ)

@@ -110,6 +110,15 @@ def test_bodies_are_json(client: Client, body: bytes):
     assert kind(document) in {"malformed-json", "invalid-value"}
 
 
+@pytest.mark.parametrize(
+    "body", [b'{"follower":"1","user":"2","user":"3"}', b'{"follower": "1", "user": "2", "\\u0075ser" : "2"}']
+)
+def test_a_name_is_given_once_in_a_body(client: Client, body: bytes):
+    """It is not guessed which of two values was meant."""
+    document = client.ask("POST", "/v1/follows", 400, content=body, headers={"content-type": "application/json"})
+    assert (kind(document), document["detail"]) == ("invalid-value", "the body: user is given twice")
+
+
 @pytest.mark.parametrize("given", ["text/plain", "application/x-www-form-urlencoded", "", "application/jsonx"])
 def test_a_body_says_that_it_is_json(client: Client, given: str):
     """A browser sends these for a page of any website without asking first."""

@@ -194,14 +194,6 @@ def test_who_waits_to_be_asked_for_the_body_is_asked(inside: InProcess):
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
-def test_a_patience_that_is_longer_than_the_kernel_can_wait_is_as_long_as_that(tmp_path: Path):
-    environ = {"FEED_HTTP_PATIENCE": "30d"}
-    with in_process(tmp_path / "home", environ=environ) as inside, closing(inside.connect()) as connection:
-        connection.settimeout(DEADLINE_S)
-        connection.sendall(HEAD + b"\r\n")
-        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
-
-
 # Slow and large
 # --------------------------------------------------------------------------------------------------------------------
 

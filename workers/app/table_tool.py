@@ -29,6 +29,8 @@ _FLAGS = (
 )
 _CLASS = "feedstore.admin.TableTool"
 _MARK = "error: "
+_AWAY = 3
+"""The tool's exit status if its cluster does not answer."""
 _MARGIN_S = 60.0
 """How much longer than its time-out the tool may take, to start and to end."""
 _ASK_S = 0.1
@@ -36,6 +38,10 @@ _ASK_S = 0.1
 
 class TableToolError(Exception):
     """The tool could not be run, or could not do its work; the message says why."""
+
+
+class TableToolAwayError(TableToolError):
+    """The cluster does not answer."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,8 @@ class TableTool:
     ) -> None:
         """Runs one command. line: gets each line of its output at once. waiting: is called now and then.
 
-        Raises TableToolError, also if the tool does not end in time: it is killed, and HBase finishes its work.
+        Raises TableToolAwayError; TableToolError, also if the tool does not end in time: it is killed, and HBase
+        finishes its work.
         """
         argv = [
             _java(), *_FLAGS, "-cp", self.class_path, _CLASS,
@@ -78,7 +85,8 @@ class TableTool:
                     process.kill()
             if process.returncode != 0:
                 said.seek(0)
-                raise TableToolError(_error(said) or f"the tool ended with status {process.returncode}")
+                failed = TableToolAwayError if process.returncode == _AWAY else TableToolError
+                raise failed(_error(said) or f"the tool ended with status {process.returncode}")
 
 
 class _Lines:

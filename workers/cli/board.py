@@ -218,6 +218,8 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
     now_ms = clock_of(session.config)()
     with session.follows() as follows:
         boards = Boards(follows)
+        if pin is not None:
+            boards.pins(board_id, [pin])  # refuses one that is not there: no room is made around it
         dropped = sum(boards.drop_dead(board_id, part.dead) for part in checked(boards, board_id)) if pin is None else 0
         narrow = (each for part in checked(boards, board_id) for each in part.narrow)
         for each in narrow if pin is None else [pin]:

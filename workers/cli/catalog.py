@@ -16,7 +16,7 @@ import click
 from feedstore.app.catalogs import form_of, open_reader, open_store, settings_of
 from feedstore.app.wiring import clock_of
 from feedstore.catalog import pins, posting, swaps
-from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailableError, Generation
+from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailableError, Generation, NoGenerationError
 from feedstore.catalog.settings import PINS, kind_of
 from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
@@ -175,12 +175,17 @@ def _fail(failed: Mapping[str, CatalogError], what: str) -> None:
     """Ends the command with an error if something failed. failed: by cluster. what: what was not done there."""
     if failed:
         said = "; ".join(f"{cluster}: {what}: {_how(cluster, error)}" for cluster, error in failed.items())
-        later = all(isinstance(error, NotNowError) for error in failed.values())
+        later = all(map(_may_pass, failed.values()))
         raise TryLaterError(said) if later else CommandRefusedError(said)
 
 
 def _how(cluster: str, error: CatalogError) -> str:
-    return f"{error}; repeat it with --cluster {cluster}" if isinstance(error, NotNowError) else str(error)
+    return f"{error}; repeat it with --cluster {cluster}" if _may_pass(error) else str(error)
+
+
+def _may_pass(error: CatalogError) -> bool:
+    """Whether the same command may succeed later. A catalog without a generation waits for an operator."""
+    return isinstance(error, NotNowError) and not isinstance(error, NoGenerationError)
 
 
 def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
@@ -351,7 +356,7 @@ def collect(session: Session, name: str, keep: int | None, cluster: str | None) 
 @pass_session
 def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
     """Show the record of KEY in each cluster. In the catalog pins, KEY is the id of a pin; in any other, it is the text
-    of a key. The exit status is 1 if no cluster has a record.
+    of a key. The exit status is 1 if no cluster has a record, and 3 if a cluster that might have one does not answer.
 
     \b
     Examples:
@@ -359,14 +364,15 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
       feedctl catalog get ads campaign-7 --json
     """
     asked, _ = form_of(name).key("KEY", key)
-    there = False
+    there = is_away = False
     for each in _clusters(session, name, None):
         try:
             with open_reader(session.config, name, each) as reader:
                 found = reader.fetch([asked])
             record = found.records.get(asked)
             shown = "no record" if record is None else _shown(form_of(name).made(asked, record))
-        except NotNowError as error:
+        except CatalogUnavailableError as error:
+            is_away |= _may_pass(error)
             if as_json:
                 emit_json({"cluster": each, "error": str(error)})
             else:
@@ -385,7 +391,7 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
         else:
             say(f"{each}: {shown}  (generation {found.generation}, every change up to {when(found.known_ms)})")
     if not there:
-        sys.exit(REFUSED)
+        sys.exit(NOT_NOW if is_away else REFUSED)
 
 
 def _shown(held: bytes | pins.HeldPin) -> str:

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
+from feedstore.app.catalogs import place
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
+from feedstore.catalog.port import CatalogReader
 from feedstore.clocks import APART_MAX_MS, Process, behind_ms
 from feedstore.widecolumn.progress import Progress, State
 from workers.app import until, wiring
@@ -143,6 +145,13 @@ def look(
     at_disks = looks.begin("disks", lambda: tuple(disks(config)))
     replicas = ports.replicas.values()
     at_clusters = [looks.begin(f"state of {each.name}", Progress(each.progress).state) for each in replicas]
+    at_catalogs = {
+        (name, each.name): looks.begin(
+            f"catalog_{name}_{each.name}", partial(_look_at, _reader(ports, config, name, each.name))
+        )
+        for name in config.catalogs
+        for each in replicas
+    }
 
     queue = known("queue", "the queue does", at_queue)
     asked = None if queue is None else ports.queue
@@ -161,6 +170,10 @@ def look(
     lost = None if at_lost is None else at_lost.found()
     letters = at_letters.found() if asked is None else known("dead_letters", "the dead letters do", at_letters)
     unsafe = at_topics.found() if asked is None else known("topics", "the settings of the topics do", at_topics)
+    states = {each.name: begun.found() for each, begun in zip(replicas, at_clusters, strict=True)}
+    for (name, cluster), begun in at_catalogs.items():
+        if not isinstance(states[cluster], NoAnswer):  # the sentence about the cluster is enough
+            known(f"catalog_{name}_{cluster}", f"the catalog {name} in cluster {cluster} does", begun)
     home = home_clock(config)
     return Condition(
         worker=worker,
@@ -174,8 +187,8 @@ def look(
         waits_ms=None if oldest_ms is None else ports.clock() - oldest_ms,
         dead=None if isinstance(letters, NoAnswer) else letters,
         clusters={
-            each.name: _cluster(each.name, state.found(), faults.found(), ports.clock())
-            for each, state, faults in zip(replicas, at_clusters, at_faults, strict=True)
+            each.name: _cluster(each.name, states[each.name], faults.found(), ports.clock())
+            for each, faults in zip(replicas, at_faults, strict=True)
         },
         clocks=_ahead({number: each.ahead_ms for number, each in seen.items()}),
         own_off_ms=None if home is None else home.own_offset_ms(),
@@ -194,6 +207,16 @@ def _unsafe(config: Config) -> str | None:
     except UnsafeTopicsError as error:
         return str(error)
     return None
+
+
+def _reader(ports: Ports, config: Config, catalog: str, cluster: str) -> CatalogReader:
+    return ports.once(("looks", catalog, cluster), place(config, catalog, cluster).reader)
+
+
+def _look_at(catalog: CatalogReader) -> None:
+    """Reads what each fetch needs. One that is still empty is no fault: a build or a load fills it."""
+    catalog.rollbacks()
+    catalog.delta()
 
 
 class _Groups(NamedTuple):
@@ -230,7 +253,8 @@ def _shard(ports: Ports, number: int) -> _Shard:
 def _cluster(name: str, state: State | NoAnswer, found: ReplicaFault | NoAnswer | None, now_ms: int) -> ClusterStatus:
     error = found.message if isinstance(found, ReplicaFault) else None
     if isinstance(state, NoAnswer):
-        return ClusterStatus(None, None, error or f"cluster {name} does not answer: {state.why}")
+        why = state.why.removeprefix(f"cluster {name}: ")
+        return ClusterStatus(None, None, error or f"cluster {name} does not answer: {why}")
     if isinstance(found, NoAnswer):
         error = f"cluster {name} answers, but could not be looked at as a whole: {found.why}"
     watermark = state.watermark

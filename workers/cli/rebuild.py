@@ -28,9 +28,11 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
     """Rebuild the feed of USER, or all feeds, from the follow store.
 
     If a worker holds the home, this command only requests the work, and the worker does it. Otherwise this command does
-    the work itself; the exit status is then 1 if a difference is left that only feedctl repair can repair. With --all
-    and --cluster, the command creates a cluster again that has lost its directory or deliveries: stop the worker before
-    that.
+    the work itself; the exit status is then 1 if a difference is left that only feedctl repair can repair.
+
+    With --all and --cluster, the command creates a cluster again that is gone, is damaged or knows that it has lost
+    deliveries: stop the worker before that. Any other cluster is only refilled: missing entries come back, and wrong
+    ones stay. To remove these, use feedctl repair.
 
     \b
     Examples:

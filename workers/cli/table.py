@@ -10,9 +10,9 @@ from feedstore.app.config import FILE_NAME
 from feedstore.errors import ConfigError
 from feedstore.following import FEEDS
 from feedstore.widecolumn.progress import PROGRESS
-from workers.app.table_tool import TableTool, TableToolError
+from workers.app.table_tool import TableTool, TableToolAwayError, TableToolError
 from workers.cli.output import ProgressLine, emit_json, say
-from workers.cli.session import ID, CommandRefusedError, Session, json_option, pass_session
+from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 if TYPE_CHECKING:
     from feedstore.app.hbase import HBasePlace
@@ -196,6 +196,8 @@ def _run(
         named = [] if name is None else [where.table(name)]
         try:
             tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
+        except TableToolAwayError as error:
+            raise TryLaterError(f"{each}: {error}") from error
         except TableToolError as error:
             raise CommandRefusedError(f"{each}: {error}") from error
 

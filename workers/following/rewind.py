@@ -38,7 +38,8 @@ def rewind(ports: Ports, limits: Limits, cluster: str, by_ms: int) -> Rewound:
     if by_ms > limits.action_age_ms:
         raise TooFarBackError(
             f"cluster {cluster} goes back by {limits.action_age_ms / 3_600_000:g} h (limits.action_age) at most: the"
-            f" queue may keep no more; rebuild it (feedctl rebuild --all --cluster {cluster})"
+            f" queue may keep no more; refill it (feedctl rebuild --all --cluster {cluster}), then remove what must"
+            f" not be there (feedctl repair --cluster {cluster})"
         )
     groups = cluster_groups(cluster)
     port.refuse_live(ports.queue, groups)

@@ -31,12 +31,14 @@ C = TypeVar("C")
 class HBaseCluster:
     """The tables of one cluster, on connections that they share. Build it with `open`. Thread-safe."""
 
-    def __init__(self, addresses: Addresses, tables: Sequence[Table], name: str, meter: Meter) -> None:
+    def __init__(self, addresses: Addresses, tables: Sequence[Table], name: str | None, meter: Meter) -> None:
         size, connect_s = addresses.connections, addresses.connect_ms / 1_000
         to_thrift2, to_thrift1 = _connecting(Thrift2Connection, connect_s), _connecting(Thrift1Connection, connect_s)
         clock = time.monotonic  # the sockets use it as well
-        self._thrift2 = Gateways(addresses.thrift2, to_thrift2, thrift2.translate, size, clock)
-        self._thrift1 = Gateways(addresses.thrift1, to_thrift1, thrift1.translate, size, clock)
+        whose = "" if name is None else f"cluster {name}: "
+        name = name or str(addresses.thrift2[0])
+        self._thrift2 = Gateways(addresses.thrift2, to_thrift2, thrift2.translate, size, clock, whose)
+        self._thrift1 = Gateways(addresses.thrift1, to_thrift1, thrift1.translate, size, clock, whose)
         self.administration = Tables(self._thrift2, addresses.namespace)
         self._addresses = addresses
         self._parallel = ParallelWriter(size)
@@ -61,7 +63,8 @@ class HBaseCluster:
 
         check: whether to look at the tables' definitions first (two round trips a table). A writer must; a reader need
             not.
-        name: of the cluster, for the log and the meter; None: its first gateway.
+        name: of the cluster, for errors, the log and the meter; None: errors name only gateways, and the others the
+            first gateway.
         meter: counts the reads.
 
         Raises:
@@ -72,7 +75,7 @@ class HBaseCluster:
         if len({table.name for table in tables}) != len(tables):
             raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
         addresses = Addresses.parse(url)
-        cluster = cls(addresses, tables, name or str(addresses.thrift2[0]), meter)
+        cluster = cls(addresses, tables, name, meter)
         if check:
             try:
                 refuse_unsafe(cluster.administration, [definition(table) for table in tables])

@@ -42,6 +42,7 @@ class Gateways(Generic[C]):
 
     connect: opens a connection; raises OSError.
     translate: turns an exception of a call into AnsweredError if HBase answered; returns any other as it is.
+    whose: begins each error, so that it says which cluster is meant; empty: nothing does.
     """
 
     def __init__(
@@ -51,8 +52,10 @@ class Gateways(Generic[C]):
         translate: Callable[[Exception], Exception],
         connections: int,
         clock: Callable[[], float],
+        whose: str = "",
     ) -> None:
-        self._pool = Pool(addresses, connect, connections, clock)
+        self._pool = Pool(addresses, connect, connections, clock, whose)
+        self._whose = whose
         self._translate = translate
         self._clock = clock
         self._log = structlog.get_logger()
@@ -81,7 +84,7 @@ class Gateways(Generic[C]):
             if now >= deadline:
                 given_ms = round(1_000 * (deadline - began))
                 late = f"no answer in {given_ms} ms" if given_ms > 0 else "not asked: its time was over"
-                raise UnavailableError("; ".join([*failures.values(), late]))
+                raise UnavailableError(self._whose + "; ".join([*failures.values(), late]))
             share = now + (deadline - now) / (self._pool.gateways - len(failures))
             try:
                 lease = self._pool.take(share, failures)
@@ -97,7 +100,7 @@ class Gateways(Generic[C]):
                     failures[lease.address] = f"{lease.address}: {judged}"
                     if self._pool.give_back(lease, is_error=True) and len(failures) < self._pool.gateways:
                         continue
-                    raise _kind(judged, may_refuse=may_refuse)("; ".join(failures.values())) from error
+                    raise _kind(judged, may_refuse=may_refuse)(self._whose + "; ".join(failures.values())) from error
                 self._broken(lease, judged, failures)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
@@ -107,7 +110,7 @@ class Gateways(Generic[C]):
                 if failures:  # the caller does not hear of them
                     self._log.warning("hbase.gateway_failed", error="; ".join(failures.values()))
                 return answer
-        raise UnavailableError("; ".join(failures.values()))
+        raise UnavailableError(self._whose + "; ".join(failures.values()))
 
     def close(self) -> None:
         self._pool.close()

@@ -55,7 +55,7 @@ class Pool(Generic[C]):
     Gateways take turns. One that failed, or answered with an error, is asked only if no other is left, for `DOWN_S` or
     longer.
 
-    connect: opens a connection; raises OSError.
+    connect: opens a connection; raises OSError. whose: begins each UnavailableError.
     """
 
     def __init__(
@@ -64,7 +64,9 @@ class Pool(Generic[C]):
         connect: Callable[[Address, float], C],
         size: int,
         clock: Callable[[], float],
+        whose: str = "",
     ) -> None:
+        self._whose = whose
         self._connect = connect
         self._clock = clock
         self._size = size
@@ -90,7 +92,9 @@ class Pool(Generic[C]):
         with self._changed:
             while not self._closed and self._leased >= self._size:
                 if not self._changed.wait(deadline - self._clock()) and self._clock() >= deadline:
-                    raise UnavailableError(f"all {self._size} connections are busy: more with connections= in the url")
+                    raise UnavailableError(
+                        f"{self._whose}all {self._size} connections are busy: more with connections= in the url"
+                    )
             self._refuse_closed()
             address = self._next(tried)
             self._leased += 1
@@ -165,7 +169,7 @@ class Pool(Generic[C]):
 
     def _refuse_closed(self) -> None:
         if self._closed:
-            raise UnavailableError("the cluster is closed")
+            raise UnavailableError(f"{self._whose}the cluster is closed")
 
     def _next(self, tried: Collection[Address]) -> Address:
         now = self._clock()

@@ -15,6 +15,7 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.hbase.Cell;
+import org.apache.hadoop.hbase.DoNotRetryIOException;
 import org.apache.hadoop.hbase.HBaseConfiguration;
 import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.Size;
@@ -28,7 +29,7 @@ import org.apache.hbase.thirdparty.com.google.gson.JsonObject;
 /**
  * The part of a table's administration that the Thrift gateways do not offer. One JSON object a
  * line goes to stdout, errors to stderr. Exit status: 0 done; 1 not done, and stderr says why; 2
- * wrong usage.
+ * wrong usage; 3 not done, because the cluster is away.
  */
 public final class TableTool {
   private static final String USAGE =
@@ -50,6 +51,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
 """;
 
   private static final int CONNECT_MS = 5_000;
+  private static final int AWAY = 3;
 
   private final Arguments arguments;
   private final PrintStream out;
@@ -104,6 +106,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
               + " s");
     } catch (ExecutionException e) {
       err.println("error: " + inOneLine(e.getCause()));
+      return status(e.getCause());
     } catch (InterruptedException e) {
       err.println("error: interrupted");
     }
@@ -142,7 +145,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
         continue;
       }
     }
-    throw new ToolException("no ZooKeeper answers at " + arguments.zookeeper());
+    throw new ToolException("no ZooKeeper answers at " + arguments.zookeeper(), AWAY);
   }
 
   private void execute(Connection connection, Admin admin)
@@ -279,6 +282,13 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
 
   private void print(JsonObject line) {
     out.println(line);
+  }
+
+  private static int status(Throwable error) {
+    if (error instanceof ToolException known) {
+      return known.status();
+    }
+    return error instanceof IOException && !(error instanceof DoNotRetryIOException) ? AWAY : 1;
   }
 
   /** Of an error, what it is and what is behind it: the rest are stacks, of the server's too. */

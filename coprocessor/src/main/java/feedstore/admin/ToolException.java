@@ -4,7 +4,19 @@ package feedstore.admin;
 final class ToolException extends Exception {
   private static final long serialVersionUID = 1L;
 
+  private final int status;
+
   ToolException(String message) {
+    this(message, 1);
+  }
+
+  ToolException(String message, int status) {
     super(message);
+    this.status = status;
+  }
+
+  /** What the tool ends with. */
+  int status() {
+    return status;
   }
 }
