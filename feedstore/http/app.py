@@ -346,7 +346,10 @@ def _asset(asset: site.Asset) -> Handler:
     unchanged = Response(304, _headers(headers), b"")
 
     async def answer(request: Incoming) -> Response:
-        return unchanged if request.headers.get(b"if-none-match") == asset.etag.encode() else whole
+        held = request.headers.get(b"if-none-match", b"").decode("latin-1")
+        # A proxy that compresses makes the tag a weak one.
+        tags = {each.strip().removeprefix("W/") for each in held.split(",")}
+        return unchanged if tags & {asset.etag, "*"} else whole
 
     return answer
 
