@@ -9,6 +9,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from feedstore.domain import RESERVED_FROM
 from tests.browser.conftest import OLD
 from tests.browser.served import Served, arriving
 from tests.browser.sight import Sight
@@ -355,6 +356,23 @@ def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:
     rows[1].click()
     sight.says("why", f"Why is pin {OLD[1]} here?", "cluster a: yes")
     assert sight.is_on_screen("#why")
+
+
+def test_on_a_phone_the_longest_ids_are_not_broken(served: Served, sight: Sight) -> None:
+    pin, owner, board = RESERVED_FROM - 1001, RESERVED_FROM - 1002, RESERVED_FROM - 1003
+    served.ask("POST", "/v1/follows", {"follower": "5", "user": str(owner)})
+    served.save(pin, owner, board, created_ms=1_341_100_973_000)
+    metrics = {"width": 360, "height": 640, "deviceScaleFactor": 1, "mobile": True}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(5)
+    sight.shows([str(pin)])
+    lines = """const range = document.createRange()
+    return [...document.querySelectorAll("#feed .pin, #feed article a")].map(id => {
+      range.selectNodeContents(id)
+      return range.getClientRects().length
+    })"""
+    assert sight.driver.execute_script(lines) == [1, 1, 1]
+    assert sight.driver.execute_script("return document.documentElement.scrollWidth") <= 360
 
 
 def test_a_phone_shows_the_feed_first_and_follows_and_state_at_the_bottom(sight: Sight) -> None:
