@@ -358,20 +358,26 @@ def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:
     assert sight.is_on_screen("#why")
 
 
-def test_on_a_phone_the_longest_ids_are_not_broken(served: Served, sight: Sight) -> None:
+LINES = """const range = document.createRange()
+return [...document.querySelectorAll(arguments[0])].map(id => {
+  range.selectNodeContents(id)
+  return range.getClientRects().length
+})"""
+"""On how many lines each of some elements is."""
+
+
+def test_the_longest_ids_are_not_broken_where_there_is_room_for_them(served: Served, sight: Sight) -> None:
     pin, owner, board = RESERVED_FROM - 1001, RESERVED_FROM - 1002, RESERVED_FROM - 1003
-    served.ask("POST", "/v1/follows", {"follower": "5", "user": str(owner)})
     served.save(pin, owner, board, created_ms=1_341_100_973_000)
+    for each in range(12):
+        served.ask("POST", "/v1/follows", {"follower": "5", "user": str(owner - 5 * each)})
+    sight.open(5)
+    sight.until(lambda: sight.driver.execute_script(LINES, "#following a") == 12 * [1], "all are on one line")
     metrics = {"width": 360, "height": 640, "deviceScaleFactor": 1, "mobile": True}
     sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     sight.open(5)
     sight.shows([str(pin)])
-    lines = """const range = document.createRange()
-    return [...document.querySelectorAll("#feed .pin, #feed article a")].map(id => {
-      range.selectNodeContents(id)
-      return range.getClientRects().length
-    })"""
-    assert sight.driver.execute_script(lines) == [1, 1, 1]
+    assert sight.driver.execute_script(LINES, "#feed .pin, #feed article a") == [1, 1, 1]
     assert sight.driver.execute_script("return document.documentElement.scrollWidth") <= 360
 
 
