@@ -73,4 +73,4 @@ def test_a_forked_process_is_told_to_open_its_own(tmp_path: Path):
     assert set(first.values()) == {""}
     for name, error in forked.items():
         assert "UnavailableError" in error, name
-        assert "open it in each process, after the fork" in error, name
+        assert "open it in each process, after the fork only" in error, name
