@@ -77,7 +77,7 @@ def load_key(path: Path, environ: Mapping[str, str]) -> bytes:
         key = b""
     if len(key) < KEY_BYTES:
         raise ConfigError(
-            f"{where}: expected at least {2 * KEY_BYTES} hexadecimal digits: copy those of the other servers, or remove"
+            f"{where}: expected at least {KEY_BYTES} bytes in hexadecimal: copy those of the other servers, or remove"
             " it: then a new key is made, and walks through lists start again"
         )
     return key
