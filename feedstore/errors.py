@@ -4,6 +4,13 @@ The errors of each port derive from these, so that code which needs only the ans
 pipeline, and the tables that turn errors into exit codes and HTTP statuses.
 """
 
+from typing import Final
+
+OF_ANOTHER_PROCESS: Final = "opened before this process was forked: open it in each process, after the fork only"
+"""What is said of a service that a forked process has from its parent. Threads do not survive a fork, and its SQLite
+files, sockets and locks would be used by both processes.
+"""
+
 
 class PortError(Exception):
     """A port failed. An error of no subclass is a mistake of the program, or needs an operator."""

@@ -11,9 +11,9 @@ from feedstore.catalog.service import CatalogService, Swaps, UnknownCatalogError
 from feedstore.catalog.settings import PINS
 from feedstore.catalog.swaps import SwapRefusedError
 from feedstore.catalog.wire import (
+    CatalogClusterLine,
     CatalogLine,
     Catalogs,
-    ClusterLine,
     GenerationLine,
     GetBody,
     KeysLine,
@@ -153,7 +153,7 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
                 CatalogLine(
                     PINS,
                     [
-                        ClusterLine(
+                        CatalogClusterLine(
                             "a",
                             [
                                 GenerationLine(_OLD, 1_341_100_970_000, 50_000, 1_450_000, current=False, used=True),

@@ -10,6 +10,7 @@ same answers once the updates are complete (docs/catalog.md), and each entry not
 is thrown away at a swap, and no stampede follows it. A rollback means that a batch was wrong: older records expire.
 """
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,7 +32,7 @@ from feedstore.catalog.port import (
 )
 from feedstore.catalog.rule import stamp
 from feedstore.clocks import behind_ms
-from feedstore.errors import NotNowError
+from feedstore.errors import OF_ANOTHER_PROCESS, NotNowError
 from feedstore.replicas.attempts import Attempt, Reads
 
 T = TypeVar("T")
@@ -102,6 +103,7 @@ class Catalog(Generic[T]):
         self._rolled_back = RolledBack()
         """Replaced whole, under the lock; any thread may read it."""
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     # What a batch needs
     # ------------------------------------------------------------------------------------------------------------------
@@ -115,8 +117,11 @@ class Catalog(Generic[T]):
         keys: up to MAX_KEYS. deadline_s: a time of the clock. max_behind_ms: answers that may be further behind than
         this now are not given.
 
-        Raises CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
+        Raises CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES;
+        CatalogUnavailableError: this process was forked from the one that opened the catalog.
         """
+        if os.getpid() != self._process:
+            raise CatalogUnavailableError(f"catalog: {OF_ANOTHER_PROCESS}")
         if len(keys) > MAX_KEYS:
             raise CatalogRefusedError(f"keys: at most {MAX_KEYS} at once, got {len(keys)}; ask in several batches")
         oldest_ms = 0 if max_behind_ms is None else self.clock_ms() - max_behind_ms

@@ -100,7 +100,7 @@ class GenerationLine(msgspec.Struct, frozen=True):
     used: bool
 
 
-class ClusterLine(msgspec.Struct, frozen=True):
+class CatalogClusterLine(msgspec.Struct, frozen=True):
     """The state of a catalog in a cluster, from the last answer of the cluster. generations: the oldest first.
     floor_ms: updates up to this time may be missing. known_ms: the cluster has every update up to this time, except
     those up to `floor_ms`; null if this is unknown. behind_ms: what is read there has every change that is older than
@@ -138,7 +138,7 @@ class CatalogLine(msgspec.Struct, frozen=True):
     """
 
     name: str
-    clusters: list[ClusterLine]
+    clusters: list[CatalogClusterLine]
     keys: KeysLine
     hit_rate: Share | None
     missing_rate: Share | None
@@ -210,13 +210,13 @@ def swap_line(cluster: str, swap: Swap) -> SwapLine:
     return SwapLine(cluster, swap.generation, swap.before, swap.generation != swap.before)
 
 
-def _cluster_line(name: str, facts: Facts | None, now_ms: int) -> ClusterLine:
+def _cluster_line(name: str, facts: Facts | None, now_ms: int) -> CatalogClusterLine:
     if facts is None:
-        return ClusterLine(name, [], None, None, None, None, None)
+        return CatalogClusterLine(name, [], None, None, None, None, None)
     generations = [_generation_line(each) for each in facts.generations]
     delta = facts.delta
     behind = facts.behind_ms(now_ms)
-    return ClusterLine(
+    return CatalogClusterLine(
         name, generations, delta.floor_ms, delta.known_ms or None, behind, delta.entries, facts.answered_ms
     )
 

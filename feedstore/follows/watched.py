@@ -5,6 +5,7 @@ Nothing here is stored: a process knows only what its own calls have told it.
 
 import itertools
 import math
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ import structlog
 
 from feedstore.background import Background, BackgroundLook
 from feedstore.clocks import APART_MAX_MS
+from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.follows import metrics
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.shard import Shard
@@ -88,6 +90,7 @@ class Watched:
         meter.note(metrics.AWAY, 0, self._label)
         meter.add(metrics.FAILURES, 0, self._label)
         self.shard = shard
+        self._process = os.getpid()
         self._number = number
         self._clock = clock
         self._looks: BackgroundLook | None = None
@@ -119,8 +122,11 @@ class Watched:
     def refuse_away(self) -> None:
         """Raises FollowStoreUnavailableError if the shard failed so often that it counts as away.
 
-        So no caller waits for its time-outs. It is looked at in the background, and is back once it has answered.
+        So no caller waits for its time-outs. It is looked at in the background, and is back once it has answered. Also
+        if this process was forked from the one that opened the shard.
         """
+        if os.getpid() != self._process:
+            raise FollowStoreUnavailableError(f"shard {self._number}: {OF_ANOTHER_PROCESS}")
         if self._looks is None or self._failures < AWAY_AFTER or self._clock() - self._failed_s > FORGOTTEN_S:
             return
         self._look_soon(self._looks)

@@ -35,6 +35,7 @@ READY_AGAIN_S: Final = 1.0
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "DELETE"})
 _JSON: Final = (b"content-type", b"application/json")
 _NO_STORE: Final = (b"cache-control", b"no-store")
+_KEY: Final = b"idempotency-key"
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 _CLOSE: Final = (b"connection", b"close")
 _NO_WORDS: Final[Mapping[str, str]] = {}
@@ -245,7 +246,7 @@ class App:
             ids = incoming.ids(others)
             query = incoming.query(request.scope["query_string"], into)  # type: ignore[arg-type]
             body = None if decoder is None else await incoming.body(request, decoder, bytes_max)
-            key = _text(headers.get(b"idempotency-key"))
+            key = _key(request)
             deadline_s = self._deadline_s()  # what a client takes to send its body has a limit of its own
             asked: Asked[Any, Any] = Asked(ids, query, body, key, deadline_s, words)
             runner = _runner(self._runners, endpoint, query)
@@ -336,8 +337,13 @@ def _refusal(error: ProblemError, request_id: str) -> Response:
     return Response(error.kind.status, _headers(headers), content)
 
 
-def _text(header: bytes | None) -> str | None:
-    return None if header is None else header.decode("latin-1")
+def _key(request: Incoming) -> str | None:
+    key = request.headers.get(_KEY)
+    if key is None:
+        return None
+    if sum(name == _KEY for name, _ in request.scope["headers"]) > 1:
+        raise ProblemError(problems.INVALID_VALUE, "send one Idempotency-Key")
+    return key.decode("latin-1")
 
 
 def _asset(asset: site.Asset) -> Handler:
@@ -346,7 +352,10 @@ def _asset(asset: site.Asset) -> Handler:
     unchanged = Response(304, _headers(headers), b"")
 
     async def answer(request: Incoming) -> Response:
-        return unchanged if request.headers.get(b"if-none-match") == asset.etag.encode() else whole
+        held = request.headers.get(b"if-none-match", b"").decode("latin-1")
+        # A proxy that compresses makes the tag a weak one.
+        tags = {each.strip().removeprefix("W/") for each in held.split(",")}
+        return unchanged if tags & {asset.etag, "*"} else whole
 
     return answer
 

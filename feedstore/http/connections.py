@@ -445,10 +445,13 @@ class Connection(HttpToolsProtocol):
         self.clients.refused(error.kind.status)
         content = error.document(request_id)
         headers = {
+            **{name.decode(): value.decode() for name, value in self.server_state.default_headers},  # the date
             **error.headers,
             "content-type": problems.MEDIA_TYPE,
             "content-length": str(len(content)),
+            "cache-control": "no-store",
             "x-request-id": request_id,
+            "x-content-type-options": "nosniff",
             "connection": "close",
         }
         lines = [f"HTTP/1.1 {error.kind.status} {HTTPStatus(error.kind.status).phrase}"]

@@ -69,14 +69,17 @@ def load_key(path: Path, environ: Mapping[str, str]) -> bytes:
             text = _read(path)
         except FileNotFoundError:
             text = _make(path)
-        except (OSError, UnicodeDecodeError) as error:
+        except OSError as error:
             raise ConfigError(f"{path}: {error}") from error
     try:
         key = bytes.fromhex(text.strip())
-    except ValueError as error:
-        raise ConfigError(f"{where}: expected hexadecimal digits") from error
+    except ValueError:
+        key = b""
     if len(key) < KEY_BYTES:
-        raise ConfigError(f"{where}: expected at least {KEY_BYTES} bytes in hexadecimal")
+        raise ConfigError(
+            f"{where}: expected at least {KEY_BYTES} bytes in hexadecimal: copy those of the other servers, or remove"
+            " it: then a new key is made, and walks through lists start again"
+        )
     return key
 
 
@@ -84,7 +87,7 @@ def _read(path: Path) -> str:
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_mode & 0o007:
             raise ConfigError(f"{path}: other users can read it: chmod o-rwx {path}")
-        return file.read(1_024).decode("ascii")
+        return file.read(1_024).decode("latin-1")
 
 
 def _make(path: Path) -> str:

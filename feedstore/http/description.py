@@ -1,5 +1,6 @@
 """The OpenAPI document, made from the table of endpoints and the types of what travels."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -32,6 +33,9 @@ def document(endpoints: Endpoints, description: str) -> bytes:
 def _document(endpoints: Endpoints, description: str) -> dict[str, Any]:
     types = _types(endpoints)
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
+    for each in components.values():
+        if "description" in each:
+            each["description"] = inspect.cleandoc(each["description"])
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:

@@ -165,7 +165,11 @@ class Loopback:
 
     def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
         if not _is_ours(host or b""):
-            raise ProblemError(problems.MISDIRECTED, "without tokens, the Host must be the loopback of this machine")
+            raise ProblemError(
+                problems.MISDIRECTED,
+                "without tokens, the Host must be the loopback of this machine: let a proxy send localhost,"
+                " or name a file of tokens in feed.toml ([http] tokens)",
+            )
         # A client with a token would believe that the token admits it, so it is refused. A proxy's Basic header is
         # ignored.
         if authorization is not None and _kind(authorization) == b"bearer":

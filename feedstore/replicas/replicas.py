@@ -1,11 +1,13 @@
 """The clusters as a reader sees them, and one read of one row of a table that all of them have."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from feedstore.clocks import behind_ms
+from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.replicas.attempts import InPlace, Reads
 from feedstore.replicas.contest import Contest
 from feedstore.replicas.health import ReadCounters, ReplicaStatus
@@ -64,6 +66,7 @@ class Replicas:
     ) -> None:
         if not sources:
             raise ValueError("sources: expected at least one")
+        self._process = os.getpid()
         self._sources = {source.replica.name: source for source in sources}
         self._in_place = {name: each.replica for name, each in self._sources.items() if type(each.reads) is InPlace}
         self._clock_ms = clock_ms
@@ -80,8 +83,10 @@ class Replicas:
 
         Raises:
             DeadlineExceededError: an UnavailableError.
-            UnavailableError: every cluster failed, or has too many reads under way.
+            UnavailableError: every cluster failed, or has too many reads under way; or this process was forked from the
+                one that opened them.
         """
+        self._refuse_forked()
         name = self._health.quiet
         replica = None if name is None else self._in_place.get(name)
         if replica is None:
@@ -122,6 +127,10 @@ class Replicas:
     def close(self) -> None:
         self._contest.close()
 
+    def _refuse_forked(self) -> None:
+        if os.getpid() != self._process:
+            raise UnavailableError(f"clusters: {OF_ANOTHER_PROCESS}")
+
     def _from_any(
         self,
         table: str,
@@ -153,6 +162,7 @@ class TracedReplicas(Replicas):
         with self._tracer.trace(f"read {table}", {"db.operation.name": "read", "db.collection.name": table}) as span:
             if not span.is_recorded:
                 return super().read(table, row, after, limit, deadline_s)
+            self._refuse_forked()
             answer = self._from_any(table, row, after, limit, deadline_s)
             span.note({"feedstore.cluster": answer.served_by})
             if answer.behind_ms is not None:

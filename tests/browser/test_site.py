@@ -9,6 +9,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from feedstore.domain import RESERVED_FROM
 from tests.browser.conftest import OLD
 from tests.browser.served import Served, arriving
 from tests.browser.sight import Sight
@@ -355,6 +356,29 @@ def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:
     rows[1].click()
     sight.says("why", f"Why is pin {OLD[1]} here?", "cluster a: yes")
     assert sight.is_on_screen("#why")
+
+
+LINES = """const range = document.createRange()
+return [...document.querySelectorAll(arguments[0])].map(id => {
+  range.selectNodeContents(id)
+  return range.getClientRects().length
+})"""
+"""On how many lines each of some elements is."""
+
+
+def test_the_longest_ids_are_not_broken_where_there_is_room_for_them(served: Served, sight: Sight) -> None:
+    pin, owner, board = RESERVED_FROM - 1001, RESERVED_FROM - 1002, RESERVED_FROM - 1003
+    served.save(pin, owner, board, created_ms=1_341_100_973_000)
+    for each in range(12):
+        served.ask("POST", "/v1/follows", {"follower": "5", "user": str(owner - 5 * each)})
+    sight.open(5)
+    sight.until(lambda: sight.driver.execute_script(LINES, "#following a") == 12 * [1], "all are on one line")
+    metrics = {"width": 360, "height": 640, "deviceScaleFactor": 1, "mobile": True}
+    sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    sight.open(5)
+    sight.shows([str(pin)])
+    assert sight.driver.execute_script(LINES, "#feed .pin, #feed article a") == [1, 1, 1]
+    assert sight.driver.execute_script("return document.documentElement.scrollWidth") <= 360
 
 
 def test_a_phone_shows_the_feed_first_and_follows_and_state_at_the_bottom(sight: Sight) -> None:

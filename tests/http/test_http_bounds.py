@@ -198,6 +198,9 @@ def test_what_cannot_be_understood_is_refused_and_closed(served: Served, request
     assert sent.closed
     assert sent.statuses == [status]
     assert sent.problem() == problem
+    head, _, _ = sent.answer.partition(b"\r\n\r\n")
+    names = {line.partition(b":")[0].lower() for line in head.split(b"\r\n")[1:]}
+    assert {b"date", b"cache-control", b"x-content-type-options", b"x-request-id"} <= names, "as any other refusal"
 
 
 def test_a_refusal_reaches_a_client_that_still_sends(served: Served):

@@ -109,6 +109,8 @@ def test_a_bad_key_stops_the_server_and_is_not_shown(tmp_path: Path, text: str):
     assert str(path) in str(refusal.value)
     with pytest.raises(ConfigError, match=VARIABLE):
         load_key(path, {VARIABLE: text})
+    with pytest.raises(ConfigError, match="copy those of the other servers, or remove it"):
+        load_key(path, {})
 
 
 def test_a_key_that_everybody_may_read_stops_the_server(tmp_path: Path):

@@ -1,6 +1,7 @@
 """The description holds: whatever follows it, or nearly, gets an answer that the description has."""
 
 import json
+from typing import Any
 
 import httpx
 import pytest
@@ -17,6 +18,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from feedstore.app.http import DESCRIPTION, ENDPOINTS
+from feedstore.catalog import endpoints as of_catalogs
 from feedstore.http import description
 
 # Made when the test runs: each process that collects tests would take a second for it.
@@ -73,3 +75,22 @@ def test_the_examples_work(client: Client):
             raise AssertionError(answer.text)
         if answer.status_code != 200:
             check_problem(answer)
+
+
+def test_generators_take_the_names_of_its_types():
+    """Code is made from them: each is one word, and a home has no other ones if it gets catalogs."""
+    names = _types_of([*ENDPOINTS, *of_catalogs.ENDPOINTS])
+    assert [name for name in names if not name.isidentifier()] == []
+    assert set(_types_of(ENDPOINTS)) <= set(names)
+
+
+def test_what_it_says_of_a_type_is_text():
+    """Markdown: lines that are indented further than the first, as in a docstring, would be shown as code."""
+    types = _types_of([*ENDPOINTS, *of_catalogs.ENDPOINTS])
+    said = [each["description"] for each in types.values() if "description" in each]
+    assert said
+    assert [text for text in said if "\n " in text] == []
+
+
+def _types_of(endpoints: description.Endpoints) -> dict[str, Any]:
+    return dict(json.loads(description.document(endpoints, DESCRIPTION))["components"]["schemas"])

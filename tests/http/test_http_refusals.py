@@ -152,6 +152,14 @@ def test_a_key_is_short_and_printable(client: Client, key: str):
     assert kind(client.post("/v1/follows", FOLLOW, 400, headers={"idempotency-key": key})) == "invalid-value"
 
 
+def test_two_keys_of_one_request_are_refused(client: Client):
+    """A repetition that came by another way, with one of them only, could take effect a second time."""
+    keys = [("idempotency-key", "first"), ("idempotency-key", "second")]
+    refused = client.post("/v1/follows", FOLLOW, 400, headers=keys)
+    assert kind(refused) == "invalid-value"
+    assert "Idempotency-Key" in refused["detail"]
+
+
 def test_paths_and_methods_that_are_not_there(client: Client):
     for path in (
         "/v1",
