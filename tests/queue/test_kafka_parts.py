@@ -595,7 +595,8 @@ class Groups:
         self.coordinator = 1
 
     def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
-        return [{"name": name, "error_code": 0, "partitions": [{"partition_index": 0}]} for name in names]
+        one = {"partition_index": 0, "leader_id": 0}
+        return [{"name": name, "error_code": 0, "topic_id": str(UUID(int=1)), "partitions": [one]} for name in names]
 
     def describe_groups(self, names: list[str]) -> dict[str, dict[str, Any]]:
         error = "[Error 16] NotCoordinatorError" if self._asked(names[0]) != self.coordinator else None
