@@ -94,6 +94,29 @@ def test_a_worker_whose_topic_is_removed_waits_and_says_that_deliveries_are_lost
     assert cli.json("status", code=1)["problems"][:2] == [LOST.format("a"), LOST.format("b")]
 
 
+def test_a_worker_without_an_expander_expands_again_once_reindex_has_run(cli: Cli, tmp_path: Path) -> None:
+    """It is not restarted."""
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        worker = cli.spawn("work", stderr=stderr)
+    try:
+        eventually(lambda: cli.feed(1) == [7], "all has landed")
+        remove_topic(cli, ACTIONS)
+        cli("save-pin", 8, "--owner", 2, "--board", 8)
+        cli("topics", "apply")
+        eventually(lambda: "loop.position_lost" in log.read_text(), "the expander ends")
+        assert cli.hint("reindex") in cli("status", code=1).stdout
+        cli("reindex")
+        eventually(lambda: cli.feed(1) == [8, 7], "the expander continues")
+        eventually(lambda: cli.json("status", code=None)["problems"] == [], "nothing is wrong any more")
+        assert worker.poll() is None
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert log.read_text().count("loop.position_lost") == 1
+
+
 def relayed(cli: Cli) -> None:
     """Relays all that was recorded, and expands nothing."""
     with cli.ports(access="write") as ports:

@@ -342,7 +342,8 @@ def worker(ports: Ports, config: Config, writers: Sequence[Loop] | None = None, 
         for loop in loops:
             loop.close()
         raise
-    return Worker(loops, ports.meter)
+    # Strict: while a partition is away, nothing says that it is restored.
+    return Worker(loops, ports.meter, are_lost={EXPANDER: partial(lost_actions.are_lost, ports, can_wait=True)})
 
 
 def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:
