@@ -1,7 +1,6 @@
 """A home with its queue on a broker, whose topics somebody changes: what its worker and `feedctl status` say."""
 
 import signal
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -10,29 +9,25 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from feedstore.app import config as configuration
+from tests.cli.advice import expand_all
 from tests.cli.command import Cli, eventually
-from tests.stack.own_brokers import Brokers, own_brokers
+from tests.cli.test_reindex import _relay_all
+from tests.stack.own_brokers import Brokers
 from tests.stack.own_home import home_on_broker, remove_topic
 from workers.app import wiring
 from workers.following.groups import EXPANDER, cluster_groups
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.queue.kafka.queue import connect
-from workers.queue.port import Topic, lag_of
+from workers.queue.port import Topic
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_of_a_home")]
 
 LOST = "cluster {0} lost deliveries: rebuild it (feedctl rebuild --all --cluster {0})"
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with own_brokers(tmp_path_factory.mktemp("broker"), count=1) as running:
-        yield running
-
-
 @pytest.fixture
-def cli(broker: Brokers, tmp_path: Path) -> Cli:
-    cli = home_on_broker(tmp_path / "home", broker)
+def cli(own_broker: Brokers, tmp_path: Path) -> Cli:
+    cli = home_on_broker(tmp_path / "home", own_broker)
     cli("topics", "apply")
     cli("save-pin", 7, "--owner", 2, "--board", 8)
     cli("follow", 1, "--user", 2)
@@ -117,25 +112,6 @@ def test_a_worker_without_an_expander_expands_again_once_reindex_has_run(cli: Cl
     assert log.read_text().count("loop.position_lost") == 1
 
 
-def relayed(cli: Cli) -> None:
-    """Relays all that was recorded, and expands nothing."""
-    with cli.ports(access="write") as ports:
-        (relay, *_) = wiring.relays(ports, configuration.load(cli.home, {}))
-        while ports.follows.unrelayed(1):
-            relay.step()
-
-
-def expanded(cli: Cli) -> None:
-    """Expands all that was recorded, and writes nothing."""
-    relayed(cli)
-    with (
-        cli.ports(access="write") as ports,
-        closing(wiring.expander(ports, configuration.load(cli.home, {}))) as expander,
-    ):
-        while lag_of(ports.queue, ACTIONS, EXPANDER):
-            expander.step()
-
-
 def dropped(cli: Cli, topic: Topic[object]) -> None:
     """Drops all messages of a topic, as retention does."""
     address = wiring.kafka_address(configuration.load(cli.home, {}))
@@ -152,7 +128,7 @@ def test_lost_actions_come_back_as_the_message_says(cli: Cli, loss: str) -> None
     cli("unfollow", 1, "--user", 2)
     cli("follow", 1, "--user", 3)
     cli("save-pin", 9, "--owner", 3, "--board", 9)
-    relayed(cli)
+    _relay_all(cli)
     if loss == "expired":
         dropped(cli, ACTIONS)
     else:
@@ -179,7 +155,7 @@ def test_the_group_of_an_expander_that_runs_is_not_moved(cli: Cli) -> None:
         member.poll(1, 0.1)
         eventually(lambda: ports.queue.members(ACTIONS, EXPANDER), "it has joined")
         cli("save-pin", 8, "--owner", 2, "--board", 8)
-        relayed(cli)
+        _relay_all(cli)
         dropped(cli, ACTIONS)
         assert "end all expanders first" in cli("reindex", code=3).stderr
         assert ports.follows.backlog().actions == 0, "nothing was changed"
@@ -191,10 +167,10 @@ def test_clusters_that_lost_deliveries_are_made_again_as_the_messages_say(cli: C
     cli.work()
     cli("save-pin", 8, "--owner", 2, "--board", 8)
     cli("unfollow", 1, "--user", 2)
-    expanded(cli)
+    expand_all(cli)
     cli("follow", 1, "--user", 3)
     cli("save-pin", 9, "--owner", 3, "--board", 9)
-    relayed(cli)
+    _relay_all(cli)
     if loss == "deliveries expired":
         dropped(cli, DELIVERIES)
     else:

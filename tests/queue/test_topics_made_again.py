@@ -11,19 +11,13 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka_bench import wait_until
 from queue_benches import after
 
-from tests.stack.own_brokers import Brokers, own_brokers
+from tests.stack.own_brokers import Brokers
 from workers.following.topics import DELIVERIES, TOPICS
 from workers.queue.kafka import KafkaAddress, KafkaConsumer, KafkaQueue, KafkaTail, parse, reading, topics
 from workers.queue.kafka.queue import connect
 from workers.queue.port import Message, PositionLostError, QueueError, QueueUnavailableError
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_made_again")]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with own_brokers(tmp_path_factory.mktemp("broker"), count=1) as running:
-        yield running
 
 
 class Topics:
@@ -42,8 +36,8 @@ class Topics:
 
 
 @pytest.fixture
-def made(broker: Brokers) -> Topics:
-    made = Topics(replace(parse(f"kafka://{broker.servers}", Path(), {}), prefix=f"test-{uuid4().hex[:12]}."))
+def made(own_broker: Brokers) -> Topics:
+    made = Topics(replace(parse(f"kafka://{own_broker.servers}", Path(), {}), prefix=f"test-{uuid4().hex[:12]}."))
     made.make()
     return made
 
