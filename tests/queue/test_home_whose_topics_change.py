@@ -1,7 +1,8 @@
 """A home with its queue on a broker, whose topics somebody changes: what its worker and `feedctl status` say."""
 
+import itertools
 import signal
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,9 @@ from tests.stack.own_home import home_on_broker, remove_topic
 from workers.app import wiring
 from workers.following.groups import EXPANDER, cluster_groups
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.queue.kafka import reading
 from workers.queue.kafka.queue import connect
-from workers.queue.port import Topic
+from workers.queue.port import PositionLostError, Topic
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_of_a_home")]
 
@@ -146,6 +148,36 @@ def test_lost_actions_come_back_as_the_message_says(cli: Cli, loss: str) -> None
     cli("verify")
     assert cli.json("status")["problems"] == []
     assert "nothing was changed" in cli("reindex").stderr
+
+
+def test_an_expander_that_has_not_heard_of_the_new_topic_hides_no_loss(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new topic has more messages than it had read of the earlier one: it reads on from the middle, and commits."""
+    cli.work()
+    monkeypatch.setattr(reading, "METADATA_MS", 3_600_000)
+    with (
+        cli.ports(access="write") as ports,
+        closing(wiring.expander(ports, configuration.load(cli.home, {}))) as expander,
+    ):
+        expander.step()
+        read = ports.queue.positions(ACTIONS, EXPANDER)
+        remove_topic(cli, ACTIONS)
+        cli("topics", "apply")
+        pins = itertools.count(10)
+        while ports.queue.ends(ACTIONS)[0] <= read[0] + 1:
+            cli("save-pin", next(pins), "--owner", 2, "--board", 8)
+            _relay_all(cli)
+        with suppress(PositionLostError):  # a fetch that was under way may have failed, so that it has heard
+            eventually(expander.step, "it reads the last messages")
+    assert cli.hint("reindex") in cli("status", code=1).stdout
+
+    cli("reindex")
+    cli.work()
+
+    assert sorted(cli.feed(1)) == [7, *range(10, next(pins))]
+    cli("verify")
+    assert cli.json("status")["problems"] == []
 
 
 def test_the_group_of_an_expander_that_runs_is_not_moved(cli: Cli) -> None:
