@@ -55,6 +55,16 @@ def test_status_names_settings_that_became_unsafe(cli: Cli) -> None:
     eventually(lambda: cli.json("status", code=None)["problems"] == [], "the broker has heard of it")
 
 
+def test_what_only_an_operator_corrects_says_how(cli: Cli) -> None:
+    cli.work()
+    cli.set("replication", "2")
+    said = "or set queue.replication in feed.toml to the number that is found"
+    assert said in cli("status", code=1).stdout
+    assert said in cli("topics", "check", code=1).stderr
+    cli.set("replication", "1")
+    assert cli.json("status")["problems"] == []
+
+
 def test_a_topic_that_was_made_again_while_no_worker_ran_is_noticed_whatever_came_since(cli: Cli) -> None:
     """The groups have begun in it, and it has more messages than the clusters had applied of the earlier one."""
     cli.work()

@@ -223,7 +223,7 @@ def _create_topics(config: Config, first_offset: int) -> None:
 
             # Differences in the brokers' own settings stop no worker; feedctl topics check names them.
             if left := [each for each in topics.apply(address, topic_definitions(config)) if not each.is_broker]:
-                raise QueueError("; ".join(map(str, left)))
+                raise QueueError(topics.named(left))
         case _:
             assert_never(config.queue_scheme)
 
