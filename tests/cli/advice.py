@@ -150,9 +150,12 @@ class Operator:
             self._move_away("queue.db")
         for name in re.findall(r"move the directory of cluster (\w+) away", said):
             self._move_away(name)
+        settings = re.findall(r"set queue\.(\w+) in feed\.toml to (\d+)", said)
+        for key, value in settings:
+            self._cli.set(key, value)
         found = re.search(rf"{re.escape(self._cli.hint(''))}([\w -]+)", said)
-        assert found is not None, said
-        words = _command(found[1].split())
+        assert found is not None or settings, said
+        words = ["status"] if found is None else _command(found[1].split())
         return self._run([*words, *(["--until-idle"] if words == ["work"] else [])])
 
     def _move_away(self, name: str) -> None:

@@ -58,7 +58,7 @@ def test_status_names_settings_that_became_unsafe(cli: Cli) -> None:
 def test_what_only_an_operator_corrects_says_how(cli: Cli) -> None:
     cli.work()
     cli.set("replication", "2")
-    said = "or set queue.replication in feed.toml to the number that is found"
+    said = "or set queue.replication in feed.toml to 1"
     assert said in cli("status", code=1).stdout
     assert said in cli("topics", "check", code=1).stderr
     cli.set("replication", "1")

@@ -519,7 +519,7 @@ def test_each_difference_that_a_command_does_not_correct_says_who_does() -> None
         return topics.TopicDifference("feed.actions", what, "1", "2", fixable).mend
 
     assert mend("partitions", fixable=True) == mend("missing", fixable=True) == "feedctl topics apply mends it"
-    assert "set queue.partitions" in mend("partitions", fixable=False)
+    assert "set queue.partitions in feed.toml to 2" in mend("partitions", fixable=False)
     assert "kafka-reassign-partitions.sh" in mend("replication", fixable=False)
     assert "configuration of the brokers" in mend("offsets.retention.minutes", fixable=False)
 

@@ -34,9 +34,9 @@ could be acknowledged that only the leader has, and be lost with the leader's di
 """
 
 _BY_HAND: Final[Mapping[str, str]] = {
-    "partitions": "Kafka cannot remove partitions: set queue.partitions in feed.toml to the number that is found",
+    "partitions": "Kafka cannot remove partitions: set queue.partitions in feed.toml to {found}",
     "replication": "give each partition of the topic more copies (kafka-reassign-partitions.sh), or set"
-    " queue.replication in feed.toml to the number that is found",
+    " queue.replication in feed.toml to {found}",
     "offsets.retention.minutes": "set it in the configuration of the brokers; ask again once all of them answer",
 }
 """What corrects a difference that `apply` does not."""
@@ -81,7 +81,7 @@ class TopicDifference(NamedTuple):
     @property
     def mend(self) -> str:
         """What corrects it, in words that may end a sentence."""
-        return "feedctl topics apply mends it" if self.fixable else _BY_HAND[self.what]
+        return "feedctl topics apply mends it" if self.fixable else _BY_HAND[self.what].format(found=self.found)
 
     def __str__(self) -> str:
         unsafe = " (unsafe)" if self.is_unsafe else ""
