@@ -118,6 +118,10 @@ def test_the_queue_the_outboxes_and_the_disks_are_seen(bench: Bench):
     free, size = (value(bench.meter, each, "queue") or 0 for each in (metrics.FREE, metrics.SIZE))
     assert 0 < free <= size
     assert value(bench.meter, metrics.CLOCKS_OFF) == 0
+    assert value(bench.meter, metrics.ACTIONS_LOST) == 0
+    bench.ports.queue.expire(-1, {ACTIONS: []})
+    bench.look()
+    assert value(bench.meter, metrics.ACTIONS_LOST) == 1
 
 
 def test_what_is_away_is_unknown_and_the_rest_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch):
@@ -139,6 +143,7 @@ def test_what_is_away_is_unknown_and_the_rest_is_told(bench: Bench, monkeypatch:
     assert value(bench.meter, LAG, "expander") is None
     assert value(bench.meter, LAG, "relay") is None
     assert value(bench.meter, PARTITION_LAG, "expander", "0") is None
+    assert value(bench.meter, metrics.ACTIONS_LOST) is None
     for each in (metrics.OUTBOX, metrics.OUTBOX_ACTIONS, metrics.OUTBOX_ROWS):
         assert value(bench.meter, each, "0") is None
     assert value(bench.meter, DEAD_LETTERS) == 0

@@ -22,7 +22,8 @@ from workers.cli.condition import Condition, look, problems
 from workers.cli.looks import BegunLook, Looks, NoAnswer
 from workers.cli.top import LastLook, rendered
 from workers.following.ports import Ports
-from workers.queue.port import QueueUnavailableError
+from workers.following.topics import DELIVERIES
+from workers.queue.port import PartitionsAwayError, QueueUnavailableError, Topic
 
 NO_QUEUE = "kafka://127.0.0.1:1"
 NO_SHARDS = '["mysql://feed@127.0.0.1:1/f0", "mysql://feed@127.0.0.1:1/f1"]'
@@ -105,6 +106,42 @@ def test_without_brokers_status_shows_everything_else(filled: Cli) -> None:
     assert all(each["behind_ms"] is not None for each in found["clusters"].values())
     assert list(found["away"]) == ["queue"], "the dead letters are in the queue"
     assert found["problems"] == list(found["away"].values())
+
+
+class Leaderless:
+    """A queue of which a partition of the deliveries is led by no broker. others: the ends of the others, which begin
+    with 1.
+    """
+
+    def __init__(self, real: Any, others: dict[int, int]) -> None:
+        self._real = real
+        self._others = others
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def ends(self, topic: Topic[object]) -> dict[int, int]:
+        if topic == DELIVERIES:
+            raise PartitionsAwayError(f"no broker leads {topic}/0", self._others)
+        return dict(self._real.ends(topic))
+
+    def earliest(self, topic: Topic[object]) -> dict[int, int]:
+        if topic == DELIVERIES:
+            raise PartitionsAwayError(f"no broker leads {topic}/0", dict.fromkeys(self._others, 1))
+        return dict(self._real.earliest(topic))
+
+
+def test_a_partition_that_nobody_leads_hides_nothing_of_the_others_and_is_named(filled: Cli) -> None:
+    with filled.ports() as ports:
+        queue: Any = Leaderless(ports.queue, {1: 3})
+        found = looked(filled, replace(ports, queue=queue))
+        queue = Leaderless(ports.queue, {})
+        assert looked(filled, replace(ports, queue=queue)).groups["writer-a"] is None
+    assert found.groups == dict.fromkeys(GROUPS, 0) | {"writer-a": 2, "writer-b": 2}
+    assert (found.quiet, found.lost) == (None, False)
+    said = "a part of the queue does not answer, and what is in it waits: no broker leads feed.deliveries/0"
+    assert found.away == {"feed.deliveries": said}
+    assert said in problems(found, None)
 
 
 @pytest.mark.usefixtures("_no_brokers")

@@ -10,6 +10,7 @@ CONSTANT: Final = {
 }
 """What need not change anywhere, and why. It must be scraped."""
 BY_FAULTS: Final = {
+    "feed_actions_lost": "actions-lost",
     "feed_clock_offset_seconds": "clock-ahead",
     "feed_cluster_answers": "cluster-away",
     "feed_cluster_breaker_open": "cluster-away",

@@ -30,9 +30,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import kafka
+from kafka import TopicPartition
 
 from deploy.local import Stack
 from feedstore.app import config as configuration
+from feedstore.clocks import wall_ms
 from feedstore.following import layout
 from feedstore.widecolumn.hbase import HBaseCluster
 from tests.cli.command import FEEDCTL, eventually
@@ -43,7 +45,10 @@ from tests.monitoring.excused import BY_FAULTS
 from tests.widecolumn.hbase_regions import Regions
 from workers.app import wiring
 from workers.app.metrics import ALL
+from workers.following.groups import EXPANDER
 from workers.following.topics import ACTIONS
+from workers.queue.kafka.queue import connect
+from workers.queue.port import lag_of
 
 FIRES_S: Final = 60.0
 CALM_S: Final = 15.0
@@ -245,6 +250,21 @@ def emptied(system: System) -> Iterator[None]:
 
 
 @contextmanager
+def actions_lost(system: System) -> Iterator[None]:
+    """No expander runs, and messages are dropped that none has read."""
+    system.end("expand")
+    config = configuration.load(system.home, {})
+    address = wiring.kafka_address(config)
+    with closing(wiring.open_queue(config, wall_ms)) as queue, closing(connect(address)) as admin:
+        eventually(lambda: lag_of(queue, ACTIONS, EXPANDER), "actions wait for the expander")
+        ends = {TopicPartition(address.named(ACTIONS.name), each): end for each, end in queue.ends(ACTIONS).items()}
+        admin.delete_records(ends)
+    yield
+    system.feedctl("reindex")
+    system.start("expand")
+
+
+@contextmanager
 def region_away(system: System) -> Iterator[None]:
     """One region of the table of the feeds in cluster a is closed."""
     (cluster,) = (each for each in configuration.load(system.home, {}).clusters if each.name == "a")
@@ -331,6 +351,7 @@ FAULTS: Final = {
     "disk-full": Fault("FeedDiskLow", full_disk),
     "broker-away": Fault("FeedQueueAway", lambda system: away(system, "kafka")),
     "database-away": Fault("FeedFollowStoreAway", lambda system: away(system, "mariadb")),
+    "actions-lost": Fault("FeedActionsLost", actions_lost),
     "region-away": Fault("FeedRegionAway", region_away),
     "cluster-away": Fault("FeedClusterAway", lambda system: away(system, "cluster-a")),
     "no-worker": Fault("FeedNoWorker", no_worker),

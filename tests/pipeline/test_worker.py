@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import structlog
 
+from feedstore.errors import NotNowError
 from feedstore.metering import Counting
 from workers.pipeline import metrics, runtime
 from workers.pipeline.burials import TooManyDeadLettersError
@@ -131,6 +132,70 @@ def test_rule_12_a_lost_position_stops_its_loop_alone() -> None:
     with pytest.raises(WorkerFailedError, match="cluster b lost deliveries"):
         worker.run(until)
     assert lost.steps == 1
+
+
+def _after(error: Exception) -> Callable[[], bool]:
+    """A step that raises at first, and works from then on."""
+    left = [error]
+
+    def step() -> bool:
+        if left:
+            raise left.pop()
+        return False
+
+    return step
+
+
+def _said(*answers: bool | Exception) -> Callable[[], bool]:
+    """Says one thing after the other, and the last one again and again."""
+    left = list(answers)
+
+    def are_lost() -> bool:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return are_lost
+
+
+def test_a_loop_continues_once_somebody_has_restored_its_position(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "LOST_REST_S", 0.0)
+    loop = Loop("expander", _after(PositionLostError("actions were lost")))
+    meter = Counting(lambda: 0.0)
+    is_lost = _said(NotNowError("away"), True, NotNowError("away"), True, False)
+
+    Worker([loop], meter, are_lost={"expander": is_lost}).run(lambda: loop.steps > 3)
+
+    assert loop.closed.is_set(), "it has left its group, which is not moved while it is read"
+
+
+def test_a_loop_that_waits_for_its_position_counts_as_ended() -> None:
+    meter = Counting(lambda: 0.0)
+    loop = Loop("expander", raising(PositionLostError("actions were lost")))
+    worker = Worker([loop], meter, are_lost={"expander": lambda: True})
+
+    def until() -> bool:
+        running = [each.value for each in meter.counts().gauges if each.name == metrics.LOOP_RUNNING.name]
+        return loop.closed.is_set() and not worker.running() and running == [0]
+
+    with pytest.raises(WorkerFailedError, match="actions were lost"):
+        worker.run(until)
+    assert loop.steps == 1
+
+
+def test_a_loop_of_which_nothing_says_that_its_position_is_lost_does_not_continue() -> None:
+    """Its own consumer says so, and it would not show when the position is restored."""
+    loop = Loop("expander", _after(PositionLostError("made again")))
+    worker = Worker([loop, Loop("other")], are_lost={"expander": lambda: False})
+
+    with pytest.raises(WorkerFailedError, match="made again"):
+        worker.run(lambda: loop.closed.is_set() and all(not each.is_alive() for each in _threads("expander")))
+    assert loop.steps == 1
+
+
+def _threads(name: str) -> list[threading.Thread]:
+    return [each for each in threading.enumerate() if each.name == name]
 
 
 def test_an_error_of_whoever_asks_ends_every_loop() -> None:

@@ -9,6 +9,7 @@ from queue_benches import Bench, embedded_bench, memory_bench, metered_bench
 
 from deploy.local import Stack
 from tests.queue.memory_queue import MemoryDeadLetters
+from tests.stack.own_brokers import Brokers, own_brokers
 from workers.following.topics import TOPICS
 from workers.queue.embedded import EmbeddedQueue, open_dead_letters
 from workers.queue.kafka import consumer
@@ -29,6 +30,13 @@ def broker(stack: Stack) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(consumer, "HEARTBEAT_MS", 300)
         yield
+
+
+@pytest.fixture(scope="session")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    """A broker that tests may mistreat. Names are its users' own."""
+    with own_brokers(tmp_path_factory.mktemp("broker"), count=1) as running:
+        yield running
 
 
 @pytest.fixture(params=ADAPTERS)

@@ -1,8 +1,8 @@
 """A home with its queue on a broker, whose topics somebody changes: what its worker and `feedctl status` say."""
 
+import itertools
 import signal
-from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -10,29 +10,26 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from feedstore.app import config as configuration
+from tests.cli.advice import expand_all
 from tests.cli.command import Cli, eventually
-from tests.stack.own_brokers import Brokers, own_brokers
+from tests.cli.test_reindex import _relay_all
+from tests.stack.own_brokers import Brokers
 from tests.stack.own_home import home_on_broker, remove_topic
 from workers.app import wiring
 from workers.following.groups import EXPANDER, cluster_groups
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.queue.kafka import reading
 from workers.queue.kafka.queue import connect
-from workers.queue.port import Topic, lag_of
+from workers.queue.port import PositionLostError, Topic
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_of_a_home")]
 
 LOST = "cluster {0} lost deliveries: rebuild it (feedctl rebuild --all --cluster {0})"
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with own_brokers(tmp_path_factory.mktemp("broker"), count=1) as running:
-        yield running
-
-
 @pytest.fixture
-def cli(broker: Brokers, tmp_path: Path) -> Cli:
-    cli = home_on_broker(tmp_path / "home", broker)
+def cli(own_broker: Brokers, tmp_path: Path) -> Cli:
+    cli = home_on_broker(tmp_path / "home", own_broker)
     cli("topics", "apply")
     cli("save-pin", 7, "--owner", 2, "--board", 8)
     cli("follow", 1, "--user", 2)
@@ -56,6 +53,16 @@ def test_status_names_settings_that_became_unsafe(cli: Cli) -> None:
     )
     cli("topics", "apply")
     eventually(lambda: cli.json("status", code=None)["problems"] == [], "the broker has heard of it")
+
+
+def test_what_only_an_operator_corrects_says_how(cli: Cli) -> None:
+    cli.work()
+    cli.set("replication", "2")
+    said = "or set queue.replication in feed.toml to 1"
+    assert said in cli("status", code=1).stdout
+    assert said in cli("topics", "check", code=1).stderr
+    cli.set("replication", "1")
+    assert cli.json("status")["problems"] == []
 
 
 def test_a_topic_that_was_made_again_while_no_worker_ran_is_noticed_whatever_came_since(cli: Cli) -> None:
@@ -94,23 +101,27 @@ def test_a_worker_whose_topic_is_removed_waits_and_says_that_deliveries_are_lost
     assert cli.json("status", code=1)["problems"][:2] == [LOST.format("a"), LOST.format("b")]
 
 
-def relayed(cli: Cli) -> None:
-    """Relays all that was recorded, and expands nothing."""
-    with cli.ports(access="write") as ports:
-        (relay, *_) = wiring.relays(ports, configuration.load(cli.home, {}))
-        while ports.follows.unrelayed(1):
-            relay.step()
-
-
-def expanded(cli: Cli) -> None:
-    """Expands all that was recorded, and writes nothing."""
-    relayed(cli)
-    with (
-        cli.ports(access="write") as ports,
-        closing(wiring.expander(ports, configuration.load(cli.home, {}))) as expander,
-    ):
-        while lag_of(ports.queue, ACTIONS, EXPANDER):
-            expander.step()
+def test_a_worker_without_an_expander_expands_again_once_reindex_has_run(cli: Cli, tmp_path: Path) -> None:
+    """It is not restarted."""
+    log = tmp_path / "log"
+    with log.open("wb") as stderr:
+        worker = cli.spawn("work", stderr=stderr)
+    try:
+        eventually(lambda: cli.feed(1) == [7], "all has landed")
+        remove_topic(cli, ACTIONS)
+        cli("save-pin", 8, "--owner", 2, "--board", 8)
+        cli("topics", "apply")
+        eventually(lambda: "loop.position_lost" in log.read_text(), "the expander ends")
+        assert cli.hint("reindex") in cli("status", code=1).stdout
+        cli("reindex")
+        eventually(lambda: cli.feed(1) == [8, 7], "the expander continues")
+        eventually(lambda: cli.json("status", code=None)["problems"] == [], "nothing is wrong any more")
+        assert worker.poll() is None
+    finally:
+        worker.send_signal(signal.SIGTERM)
+        worker.communicate(timeout=60)
+    assert worker.returncode == 0
+    assert log.read_text().count("loop.position_lost") == 1
 
 
 def dropped(cli: Cli, topic: Topic[object]) -> None:
@@ -129,7 +140,7 @@ def test_lost_actions_come_back_as_the_message_says(cli: Cli, loss: str) -> None
     cli("unfollow", 1, "--user", 2)
     cli("follow", 1, "--user", 3)
     cli("save-pin", 9, "--owner", 3, "--board", 9)
-    relayed(cli)
+    _relay_all(cli)
     if loss == "expired":
         dropped(cli, ACTIONS)
     else:
@@ -149,6 +160,36 @@ def test_lost_actions_come_back_as_the_message_says(cli: Cli, loss: str) -> None
     assert "nothing was changed" in cli("reindex").stderr
 
 
+def test_an_expander_that_has_not_heard_of_the_new_topic_hides_no_loss(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new topic has more messages than it had read of the earlier one: it reads on from the middle, and commits."""
+    cli.work()
+    monkeypatch.setattr(reading, "METADATA_MS", 3_600_000)
+    with (
+        cli.ports(access="write") as ports,
+        closing(wiring.expander(ports, configuration.load(cli.home, {}))) as expander,
+    ):
+        expander.step()
+        read = ports.queue.positions(ACTIONS, EXPANDER)
+        remove_topic(cli, ACTIONS)
+        cli("topics", "apply")
+        pins = itertools.count(10)
+        while ports.queue.ends(ACTIONS)[0] <= read[0] + 1:
+            cli("save-pin", next(pins), "--owner", 2, "--board", 8)
+            _relay_all(cli)
+        with suppress(PositionLostError):  # a fetch that was under way may have failed, so that it has heard
+            eventually(expander.step, "it reads the last messages")
+    assert cli.hint("reindex") in cli("status", code=1).stdout
+
+    cli("reindex")
+    cli.work()
+
+    assert sorted(cli.feed(1)) == [7, *range(10, next(pins))]
+    cli("verify")
+    assert cli.json("status")["problems"] == []
+
+
 def test_the_group_of_an_expander_that_runs_is_not_moved(cli: Cli) -> None:
     """It would lose what the expander commits."""
     cli.work()
@@ -156,7 +197,7 @@ def test_the_group_of_an_expander_that_runs_is_not_moved(cli: Cli) -> None:
         member.poll(1, 0.1)
         eventually(lambda: ports.queue.members(ACTIONS, EXPANDER), "it has joined")
         cli("save-pin", 8, "--owner", 2, "--board", 8)
-        relayed(cli)
+        _relay_all(cli)
         dropped(cli, ACTIONS)
         assert "end all expanders first" in cli("reindex", code=3).stderr
         assert ports.follows.backlog().actions == 0, "nothing was changed"
@@ -168,10 +209,10 @@ def test_clusters_that_lost_deliveries_are_made_again_as_the_messages_say(cli: C
     cli.work()
     cli("save-pin", 8, "--owner", 2, "--board", 8)
     cli("unfollow", 1, "--user", 2)
-    expanded(cli)
+    expand_all(cli)
     cli("follow", 1, "--user", 3)
     cli("save-pin", 9, "--owner", 3, "--board", 9)
-    relayed(cli)
+    _relay_all(cli)
     if loss == "deliveries expired":
         dropped(cli, DELIVERIES)
     else:

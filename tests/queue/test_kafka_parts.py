@@ -502,16 +502,26 @@ def test_topics_that_could_lose_what_they_acknowledged_are_refused_by_name(
         topics.refuse_unsafe(address, wanted)
 
 
-def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_nothing_mends_it(
+def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_the_message_says_what_mends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     address = parse("kafka://one:9092", Path(), {})
     wanted = definitions(address, TOPICS, partitions=2, replication=3, action_age_ms=172_800_000)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {}, 1))
     with pytest.raises(
-        UnsafeTopicsError, match=r"replication: expected 3, found 1 \(unsafe\).*see feedctl topics check"
+        UnsafeTopicsError, match=r"replication: expected 3, found 1 \(unsafe\).*; give each partition .* more copies"
     ):
         topics.refuse_unsafe(address, wanted)
+
+
+def test_each_difference_that_a_command_does_not_correct_says_who_does() -> None:
+    def mend(what: str, *, fixable: bool) -> str:
+        return topics.TopicDifference("feed.actions", what, "1", "2", fixable).mend
+
+    assert mend("partitions", fixable=True) == mend("missing", fixable=True) == "feedctl topics apply mends it"
+    assert "set queue.partitions in feed.toml to 2" in mend("partitions", fixable=False)
+    assert "kafka-reassign-partitions.sh" in mend("replication", fixable=False)
+    assert "configuration of the brokers" in mend("offsets.retention.minutes", fixable=False)
 
 
 def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -595,7 +605,8 @@ class Groups:
         self.coordinator = 1
 
     def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
-        return [{"name": name, "error_code": 0, "partitions": [{"partition_index": 0}]} for name in names]
+        one = {"partition_index": 0, "leader_id": 0}
+        return [{"name": name, "error_code": 0, "topic_id": str(UUID(int=1)), "partitions": [one]} for name in names]
 
     def describe_groups(self, names: list[str]) -> dict[str, dict[str, Any]]:
         error = "[Error 16] NotCoordinatorError" if self._asked(names[0]) != self.coordinator else None

@@ -25,7 +25,7 @@ from workers.queue.kafka import KafkaAddress, KafkaQueue, parse, topics
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.queue import connect
 from workers.queue.kafka.topics import TopicDefinition
-from workers.queue.port import Message, QueueUnavailableError
+from workers.queue.port import Message, PartitionsAwayError, QueueUnavailableError, lags_of, lost_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("several_brokers")]
 
@@ -205,9 +205,15 @@ def test_rule_12_partitions_that_no_broker_leads_keep_no_member_from_the_others(
                     lambda: read == every - away,
                     lambda: read.update(each.partition for each in member.poll(100, 0.1)),
                 )
-            for ask in opened.ends, opened.earliest, opened.tail:
-                with pytest.raises(QueueUnavailableError, match="no broker leads"):
+            with pytest.raises(QueueUnavailableError, match="no broker leads"):
+                opened.tail(DELIVERIES)
+            named = ", ".join(f"{address.named(DELIVERIES.name)}/{each}" for each in sorted(away))
+            for ask in opened.ends, opened.earliest:
+                with pytest.raises(PartitionsAwayError, match=f"no broker leads {named}:") as raised:
                     ask(DELIVERIES)
+                assert raised.value.others.keys() == every - away
+            assert lags_of(opened, DELIVERIES, GROUP, known=True) == dict.fromkeys(every - away, 1)
+            assert lost_of(opened, DELIVERIES, GROUP, known=True) == 0
 
 
 @pytest.mark.parametrize("away", [suspended, killed])

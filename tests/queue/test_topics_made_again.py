@@ -7,22 +7,17 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from kafka.structs import OffsetAndMetadata, TopicPartition
 from kafka_bench import wait_until
 from queue_benches import after
 
-from tests.stack.own_brokers import Brokers, own_brokers
+from tests.stack.own_brokers import Brokers
 from workers.following.topics import DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, KafkaConsumer, KafkaQueue, KafkaTail, parse, topics
+from workers.queue.kafka import KafkaAddress, KafkaConsumer, KafkaQueue, KafkaTail, parse, reading, topics
 from workers.queue.kafka.queue import connect
 from workers.queue.port import Message, PositionLostError, QueueError, QueueUnavailableError
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_made_again")]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    with own_brokers(tmp_path_factory.mktemp("broker"), count=1) as running:
-        yield running
 
 
 class Topics:
@@ -41,8 +36,8 @@ class Topics:
 
 
 @pytest.fixture
-def made(broker: Brokers) -> Topics:
-    made = Topics(replace(parse(f"kafka://{broker.servers}", Path(), {}), prefix=f"test-{uuid4().hex[:12]}."))
+def made(own_broker: Brokers) -> Topics:
+    made = Topics(replace(parse(f"kafka://{own_broker.servers}", Path(), {}), prefix=f"test-{uuid4().hex[:12]}."))
     made.make()
     return made
 
@@ -101,6 +96,34 @@ def test_a_member_says_that_its_topic_is_gone_and_then_that_it_was_made_again(ma
     assert opened.positions(DELIVERIES, "a") == {}
     assert before is not None
     assert opened.topic_id(DELIVERIES) not in (before, None)
+
+
+def test_what_a_member_commits_that_has_not_heard_of_the_new_topic_counts_as_read_in_none(
+    made: Topics, opened: KafkaQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The new topic has more messages than it had read of the earlier one, and no offset is out of range."""
+    monkeypatch.setattr(reading, "METADATA_MS", 3_600_000)
+    published(opened, 3)
+    with closing(opened.consumer(DELIVERIES, "a")) as member:
+        done = after(read(member, 6))
+        made.remove_deliveries()
+        made.make()
+        published(opened, 5)
+        member.commit(done)
+    assert opened.positions(DELIVERIES, "a") == {}
+
+    with closing(opened.consumer(DELIVERIES, "a")) as member:
+        assert opened.positions(DELIVERIES, "a") == {0: 0, 1: 0}
+        assert len(read(member, 10)) == 10
+
+
+def test_positions_that_say_nothing_of_their_topic_count(made: Topics, opened: KafkaQueue) -> None:
+    """As an earlier program committed them, or an operator moved them."""
+    published(opened, 3)
+    with closing(connect(made.address)) as admin:
+        places = {TopicPartition(made.address.named(DELIVERIES.name), each): OffsetAndMetadata(2) for each in range(2)}
+        admin.alter_group_offsets(made.address.group(DELIVERIES.name, "a"), places)
+    assert opened.positions(DELIVERIES, "a") == {0: 2, 1: 2}
 
 
 def test_what_is_published_to_a_topic_that_is_gone_names_it_and_what_to_do(made: Topics, opened: KafkaQueue) -> None:

@@ -23,6 +23,7 @@ from workers.following import metrics
 from workers.following.faults import PartAwayError, fault
 from workers.following.groups import RELAY
 from workers.following.landed import groups
+from workers.following.lost_actions import are_lost
 from workers.following.ports import Ports
 from workers.queue.metrics import PARTITION_LAG
 from workers.queue.port import lags_of
@@ -50,6 +51,8 @@ class QueueGauges:
         self._look([metrics.CLOCK], lambda: [self._clocks()])
         if self._home_clock is not None:
             self._ports.meter.saw(metrics.CLOCKS_OFF, {(): len(self._home_clock.off())})
+        # Last: it may ask clusters, which may be away.
+        self._look([metrics.ACTIONS_LOST], lambda: [{(): int(are_lost(self._ports, can_wait=True, known=True))}])
 
     def _look(self, gauges: Sequence[Definition], look: Callable[[], Sequence[Values]]) -> None:
         try:

@@ -224,7 +224,7 @@ def _create_topics(config: Config, first_offset: int) -> None:
 
             # Differences in the brokers' own settings stop no worker; feedctl topics check names them.
             if left := [each for each in topics.apply(address, topic_definitions(config)) if not each.is_broker]:
-                raise QueueError("; ".join(map(str, left)))
+                raise QueueError(topics.named(left))
         case _:
             assert_never(config.queue_scheme)
 
@@ -343,7 +343,8 @@ def worker(ports: Ports, config: Config, writers: Sequence[Loop] | None = None, 
         for loop in loops:
             loop.close()
         raise
-    return Worker(loops, ports.meter)
+    # Strict: while a partition is away, nothing says that it is restored.
+    return Worker(loops, ports.meter, are_lost={EXPANDER: partial(lost_actions.are_lost, ports, can_wait=True)})
 
 
 def gauges(ports: Ports, config: Config, *, faults: bool) -> list[Loop]:

@@ -26,7 +26,7 @@ from workers.following import landed, lost_actions
 from workers.following.faults import ReplicaFault, fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
-from workers.queue.port import UnsafeTopicsError, lag_of
+from workers.queue.port import PartitionsAwayError, UnsafeTopicsError, lags_of
 
 T = TypeVar("T")
 
@@ -155,7 +155,8 @@ def look(
 
     queue = known("queue", "the queue does", at_queue)
     asked = None if queue is None else ports.queue
-    at_lost = None if queue is None else looks.begin("actions", partial(lost_actions.are_lost, ports, can_wait=True))
+    ask_lost = partial(lost_actions.are_lost, ports, can_wait=True, known=True)
+    at_lost = None if queue is None else looks.begin("actions", ask_lost)
     at_faults = [looks.begin(f"faults of {each.name}", partial(fault, each, asked, clock, read_s)) for each in replicas]
     shards = [
         known(f"shard_{number}", f"shard {number} of the follow store does", each)
@@ -165,7 +166,8 @@ def look(
     oldest_ms = min((each.oldest_ms for each in seen.values() if each.oldest_ms is not None), default=None)
     to_relay = sum(each.actions for each in seen.values()) if len(seen) == len(shards) else None
     quiet = None if queue is None or to_relay is None else looks.begin("quiet", partial(until.idle, ports)).found()
-    queue = queue or _Groups(dict.fromkeys(group for _, group in landed.groups(ports)), {}, {})
+    queue = queue or _Groups(dict.fromkeys(group for _, group in landed.groups(ports)), {}, {}, {})
+    away |= queue.away
     # These are in the queue. If all are away, the sentence about the queue is enough.
     lost = None if at_lost is None else at_lost.found()
     letters = at_letters.found() if asked is None else known("dead_letters", "the dead letters do", at_letters)
@@ -220,20 +222,31 @@ def _look_at(catalog: CatalogReader) -> None:
 
 
 class _Groups(NamedTuple):
-    """What each group has left to do, how many processes read for it, and how many messages it is done with."""
+    """What each group has left to do, how many processes read for it, and how many messages it is done with. away: a
+    sentence for each topic of which partitions are away; what waits in these is not counted.
+    """
 
     left: Mapping[str, int | None]
     members: Mapping[str, int]
     done: Mapping[str, int]
+    away: Mapping[str, str]
 
 
 def _groups(ports: Ports) -> _Groups:
     queue, groups = ports.queue, landed.groups(ports)
     members = {group: queue.members(topic, group) for topic, group in groups}
+    away: dict[str, str] = {}
+    for topic, _ in groups:
+        try:
+            queue.ends(topic)
+        except PartitionsAwayError as error:
+            away[topic.name] = f"a part of the queue does not answer, and what is in it waits: {error}"
+    lags = {group: lags_of(queue, topic, group, known=True) for topic, group in groups}
     return _Groups(
-        {group: lag_of(queue, topic, group) for topic, group in groups},
+        {group: sum(each.values()) if each else None for group, each in lags.items()},
         {group: count for group, count in members.items() if count is not None},
         {group: sum(queue.positions(topic, group).values()) for topic, group in groups},
+        away,
     )
 
 

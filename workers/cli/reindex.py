@@ -1,6 +1,7 @@
 """reindex: restores what the queue has lost."""
 
 import sys
+from contextlib import nullcontext
 
 import click
 
@@ -26,8 +27,9 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     removed: rebuild it afterwards. If the queue is damaged, move its file away first.
 
     Kafka: use the command if actions were lost before they were expanded, because messages expired, or because the
-    topic was removed and made again. End all expanders before that. The command relays again what was recorded since
-    the latest watermark. If the dead letters are lost too, use --all: their actions are older.
+    topic was removed and made again. End all expanders before that; a feedctl work whose expander has ended by itself
+    may continue, and expands again some seconds later. The command relays again what was recorded since the latest
+    watermark. If the dead letters are lost too, use --all: their actions are older.
 
     If nothing is lost, the command changes nothing. If it is killed, run it again. The exit status is 1 if something
     cannot be restored.
@@ -40,7 +42,8 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
       feedctl verify
     """
     path = session.config.queue_file
-    with session.lock():
+    # Of a queue on servers, a worker that has no expander any more may continue: it waits for this command.
+    with session.lock() if path is not None else nullcontext():
         new = path is not None and reindexing.is_lost(path)
         done = _new_queue(session) if new else _lost_actions(session, everything=everything)
     if done is None:

@@ -68,6 +68,8 @@ def _refuse(differences: "Sequence[TopicDifference]") -> None:
     """Shows differences. Raises CommandRefusedError if there are any; the message says what corrects them."""
     for each in differences:
         say(str(each))
+    for mend in dict.fromkeys(each.mend for each in differences if not each.fixable):
+        note(mend)
     fixable = sum(each.fixable for each in differences)
     mends = f"feedctl topics apply corrects {'all' if fixable == len(differences) else fixable} of them"
     refuse_differences(len(differences), f": {mends}" if fixable else "")

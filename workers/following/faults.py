@@ -43,7 +43,7 @@ def fault(replica: Replica, queue: Queue | None, clock: Callable[[], float], rea
         QueueUnavailableError
     """
     name = replica.name
-    if queue is not None and any(lost_of(queue, topic, group) for topic, group in cluster_groups(name)):
+    if queue is not None and any(lost_of(queue, topic, group, known=True) for topic, group in cluster_groups(name)):
         return ReplicaFault(lost_message(name))
     try:
         _refuse_away(replica, clock)

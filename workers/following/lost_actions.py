@@ -5,28 +5,26 @@ Then these actions are in no index and in no feed, and ticks that come later cla
 has them: its outbox keeps rows for the purge window after they were relayed (rule 8).
 """
 
-from contextlib import suppress
-
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import EXPANDER
 from workers.following.messages import Hold, encode_delivery
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.queue.port import PositionLostError, QueueUnavailableError, lost_of, refuse_live, reset
+from workers.queue.port import PositionLostError, lost_of, refuse_live, reset
 
 LOST = "actions were lost before they were expanded: end all expanders, then: feedctl reindex"
 
 
-def are_lost(ports: Ports, *, can_wait: bool = False) -> bool:
+def are_lost(ports: Ports, *, can_wait: bool = False, known: bool = False) -> bool:
     """Whether there were messages of the topic that no expander has read and none can read any more.
 
     can_wait: whether the caller can do without an answer while there is no cluster at all: the first ones may not have
-    been made yet.
+    been made yet. known: leaves out partitions that are away.
 
     Raises QueueUnavailableError, UnavailableError: that cannot be said now.
     """
-    return _is_forgotten(ports, can_wait=can_wait) or lost_of(ports.queue, ACTIONS, EXPANDER) > 0
+    return _is_forgotten(ports, can_wait=can_wait) or lost_of(ports.queue, ACTIONS, EXPANDER, known=known) > 0
 
 
 def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
@@ -36,12 +34,9 @@ def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
 
     Raises PositionLostError; QueueUnavailableError, UnavailableError: later.
     """
-    lost = _is_forgotten(ports, can_wait=can_wait)
     # A partition that no broker leads must not keep the others from being read (rule 12). If its position is lost, the
     # expander is told so when it reads that partition.
-    with suppress(QueueUnavailableError):
-        lost = lost or lost_of(ports.queue, ACTIONS, EXPANDER) > 0
-    if lost:
+    if are_lost(ports, can_wait=can_wait, known=True):
         raise PositionLostError(LOST)
 
 

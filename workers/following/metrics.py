@@ -117,6 +117,11 @@ PARTITION_BEHIND: Final = _GAUGES.gauge(
     CLUSTER,
     PARTITION,
 )
+ACTIONS_LOST: Final = _GAUGES.gauge(
+    "feed_actions_lost",
+    "1 if actions were lost in the queue before they were expanded: no expander works until `feedctl reindex` has"
+    " brought them back; else 0. Absent if the queue is away",
+)
 OUTBOX: Final = _GAUGES.gauge(
     "feed_outbox_age_seconds",
     "How long ago the oldest action committed that is not relayed; 0 if there is none; absent if the shard is away",

@@ -2,7 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import structlog
@@ -24,6 +26,9 @@ AGAIN_S: Final = 60.0
 
 SAY_S: Final = 2.0
 """If loops take longer than this to end, the log names them."""
+
+LOST_REST_S: Final = 5.0
+"""How often a loop that has lost its position asks whether it is restored."""
 
 _LOOK_S: Final = 1.0
 """The longest rest of an `Every`: the age of a loop's last step shows whether it hangs."""
@@ -115,14 +120,22 @@ class Worker:
 
     A loop whose position is lost stops alone, because one dead cluster must not stop the other (rule 12). Any other
     error stops the worker: its supervisor restarts it, and everything uncommitted comes again.
+
+    are_lost: for names of loops, whether their position is lost; it may raise NotNowError. Such a loop continues once
+    somebody has restored its position. Until then it counts as one that has ended.
     """
 
     def __init__(
-        self, loops: Sequence[Loop], meter: Meter = UNCOUNTED, clock: Callable[[], float] = time.monotonic
+        self,
+        loops: Sequence[Loop],
+        meter: Meter = UNCOUNTED,
+        clock: Callable[[], float] = time.monotonic,
+        are_lost: Mapping[str, Callable[[], bool]] = MappingProxyType({}),
     ) -> None:
         self._loops = loops
         self._meter = meter
         self._clock = clock
+        self._are_lost = are_lost
         self._stop = threading.Event()
         self._failures: list[tuple[str, Exception]] = []
         self._ended: set[str] = set()
@@ -177,17 +190,23 @@ class Worker:
     def _run_loop(self, loop: Loop) -> None:
         log = _log.bind(loop=loop.name)
         log.info("loop.started")
-        self._meter.note(metrics.LOOP_RUNNING, 1, loop.name)
         in_order = False
         try:
-            while not self._stop.is_set() and loop.name not in self._ending:
-                self._meter.since(metrics.LOOP_STEP_AGE, self._clock(), loop.name)
-                if not loop.step():
-                    self._stop.wait(loop.rest_s)
-            in_order = True
-        except PositionLostError as error:
-            self._failures.append((str(error), error))
-            log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
+            while not in_order:
+                self._meter.note(metrics.LOOP_RUNNING, 1, loop.name)
+                try:
+                    self._take_steps(loop)
+                    in_order = True
+                except PositionLostError as error:
+                    failure = str(error), error
+                    self._failures.append(failure)
+                    log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
+                    self._has_ended(loop)
+                    if not self._is_restored(loop.name):
+                        break
+                    self._failures.remove(failure)
+                    self._ended.discard(loop.name)
+                    log.info("loop.continues", detail="its position was restored")
         except TooManyDeadLettersError as error:
             self._failures.append((str(error), error))
             log.error("loop.too_many_dead_letters", error=str(error))  # noqa: TRY400 - the message says it all
@@ -197,11 +216,31 @@ class Worker:
             log.exception("loop.failed", error=str(error))
             self._stop.set()
         finally:
-            self._ended.add(loop.name)
-            self._meter.forget(metrics.LOOP_STEP_AGE, loop.name)
+            self._has_ended(loop)
             if in_order:
                 self._meter.forget(metrics.LOOP_RUNNING, loop.name)
-            else:
-                self._meter.note(metrics.LOOP_RUNNING, 0, loop.name)
-            loop.close()
             log.info("loop.stopped")
+
+    def _take_steps(self, loop: Loop) -> None:
+        while not self._stop.is_set() and loop.name not in self._ending:
+            self._meter.since(metrics.LOOP_STEP_AGE, self._clock(), loop.name)
+            if not loop.step():
+                self._stop.wait(loop.rest_s)
+
+    def _has_ended(self, loop: Loop) -> None:
+        self._ended.add(loop.name)
+        self._meter.forget(metrics.LOOP_STEP_AGE, loop.name)
+        self._meter.note(metrics.LOOP_RUNNING, 0, loop.name)
+        loop.close()
+
+    def _is_restored(self, name: str) -> bool:
+        """Waits until the lost position of a loop is restored; False if that does not show, or the worker ends."""
+        is_lost = self._are_lost.get(name)
+        seen = False
+        while is_lost is not None and not self._stop.is_set():
+            with suppress(NotNowError):
+                if not is_lost():
+                    return seen  # if it never showed, nothing says that it was restored
+                seen = True
+            self._stop.wait(LOST_REST_S)
+        return False

@@ -93,6 +93,14 @@ class QueueUnavailableError(QueueError, NotNowError):
     """Not now: repeat the call later. A publish that raised this may have been stored or not."""
 
 
+class PartitionsAwayError(QueueUnavailableError):
+    """Not now: some partitions of a topic are away. The message names them. others: the answer for the others."""
+
+    def __init__(self, message: str, others: Mapping[int, int]) -> None:
+        super().__init__(message)
+        self.others = others
+
+
 class MessageRefusedError(QueueError, NeverError):
     """Never: a message over MAX_MESSAGE_BYTES. Nothing of the call was stored."""
 
@@ -244,14 +252,18 @@ class Queue(Protocol):
         """
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
-        """The offset of the first message that is kept in each partition; in an empty one, of the next message."""
+        """The offset of the first message that is kept in each partition; in an empty one, of the next message. Raises
+        PartitionsAwayError.
+        """
 
     def ends(self, topic: Topic[object]) -> dict[int, int]:
-        """The offset of the next message that each partition will get: a group with this position has read it all."""
+        """The offset of the next message that each partition will get: a group with this position has read it all.
+        Raises PartitionsAwayError.
+        """
 
     def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
         """The offset of the first message that was published at or after a time and is kept, in each partition that has
-        one. from_ms: ms since 1970, by the clock that publish times are stamped with.
+        one. from_ms: ms since 1970, by the clock that publish times are stamped with. Raises PartitionsAwayError.
         """
 
     def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
@@ -321,16 +333,17 @@ class DeadLetters(Protocol):
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def lags_of(queue: Queue, topic: Topic[object], group: str) -> dict[int, int]:
+def lags_of(queue: Queue, topic: Topic[object], group: str, *, known: bool = False) -> dict[int, int]:
     """How many messages of each partition a group has not committed yet. Lost messages count too. If it has no position
-    in a partition, all messages that are kept count. Raises QueueUnavailableError.
+    in a partition, all messages that are kept count. known: leaves out partitions that are away. Raises
+    QueueUnavailableError.
     """
     # Positions are read first: a commit between the calls makes a lag too large, never too small.
     positions = queue.positions(topic, group)
-    ends = queue.ends(topic)
-    if len(positions) < len(ends):
-        positions = queue.earliest(topic) | positions
-    return {partition: max(0, end - positions[partition]) for partition, end in ends.items()}
+    ends = _answers(queue.ends, topic, known=known)
+    if ends.keys() - positions.keys():
+        positions = {**_answers(queue.earliest, topic, known=known), **positions}
+    return {partition: max(0, end - positions.get(partition, end)) for partition, end in ends.items()}
 
 
 def lag_of(queue: Queue, topic: Topic[object], group: str) -> int:
@@ -338,26 +351,38 @@ def lag_of(queue: Queue, topic: Topic[object], group: str) -> int:
     return sum(lags_of(queue, topic, group).values())
 
 
-def lost_of(queue: Queue, topic: Topic[object], group: str) -> int:
+def lost_of(queue: Queue, topic: Topic[object], group: str, *, known: bool = False) -> int:
     """How many messages are gone that a group has not read, over all partitions. If there are any, the group's
-    consumers raise PositionLostError. Raises QueueUnavailableError.
+    consumers raise PositionLostError. known: leaves out partitions that are away. Raises QueueUnavailableError.
     """
-    return sum(lost for lost, _ in _lost(queue, topic, group).values())
+    return sum(lost for lost, _ in _lost(queue, topic, group, known=known).values())
 
 
-def _lost(queue: Queue, topic: Topic[object], group: str) -> dict[int, tuple[int, int]]:
+def _lost(queue: Queue, topic: Topic[object], group: str, *, known: bool = False) -> dict[int, tuple[int, int]]:
     """How many messages are gone, and the earliest that is kept, in each partition where a group's position is lost."""
     # The order matters: messages that are read, or published, between the calls never count as gone.
-    earliest = queue.earliest(topic)
+    earliest = _answers(queue.earliest, topic, known=known)
     positions = queue.positions(topic, group)
-    ends = queue.ends(topic)
+    ends = _answers(queue.ends, topic, known=known)
     found: dict[int, tuple[int, int]] = {}
-    for partition, position in positions.items():
+    for partition in positions.keys() & ends.keys():
+        position = positions[partition]
         first = earliest.get(partition, position)
         # If the position is past the end, a broker lost messages, or the topic was created again.
         if lost := max(0, first - position, position - ends[partition]):
             found[partition] = lost, first
     return found
+
+
+def _answers(
+    ask: Callable[[Topic[object]], Mapping[int, int]], topic: Topic[object], *, known: bool
+) -> Mapping[int, int]:
+    try:
+        return ask(topic)
+    except PartitionsAwayError as error:
+        if not known:
+            raise
+        return error.others
 
 
 # Messages in versioned JSON: objects that have their version as `v`

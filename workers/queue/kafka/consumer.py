@@ -17,11 +17,11 @@ import kafka
 import structlog
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.errors import LeaderNotAvailableError, NoOffsetForPartitionError
-from kafka.structs import MemberState, OffsetAndMetadata, TopicPartition
+from kafka.structs import MemberState, TopicPartition
 
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import REBALANCED, translated
-from workers.queue.kafka.positions import Positions
+from workers.queue.kafka.positions import Positions, stored
 from workers.queue.kafka.reading import REQUEST_S, SLICE_S, Reader, beginnings_of, ends_of
 from workers.queue.port import Message, check_partition, check_position
 
@@ -190,7 +190,7 @@ class KafkaConsumer(Reader):
                 self._refuse_another_topic()
                 self._client.commit(
                     {
-                        TopicPartition(self._name, partition): OffsetAndMetadata(position)
+                        TopicPartition(self._name, partition): stored(position, self._id)
                         for partition, position in due.items()
                     },
                     timeout_ms=REQUEST_S * 1_000,

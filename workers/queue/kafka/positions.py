@@ -1,6 +1,28 @@
-"""The partitions that a member of a group holds, and the positions that it still has to store. It uses no network."""
+"""The partitions that a member of a group holds, the positions that it still has to store, and how they are stored. It
+uses no network.
 
+A position is stored with the id of the topic that its messages were read from. A member may believe for METADATA_MS
+that a topic is there that was made again meanwhile. What it then commits would count as read in the new one.
+"""
+
+import uuid
 from collections.abc import Iterable, Mapping
+from typing import Final
+
+from kafka.structs import OffsetAndMetadata
+
+_TOPIC: Final = "topic="
+
+
+def stored(position: int, topic: uuid.UUID | None) -> OffsetAndMetadata:
+    """A position, as brokers keep it. topic: the id of its topic; None: it is not known."""
+    return OffsetAndMetadata(position, "" if topic is None else f"{_TOPIC}{topic.hex}")
+
+
+def is_of(found: OffsetAndMetadata, topic: uuid.UUID | None) -> bool:
+    """Whether a stored position may be one of this topic. Those of other programs say nothing of their topic."""
+    text: str = found.metadata or ""
+    return topic is None or not text.startswith(_TOPIC) or text == f"{_TOPIC}{topic.hex}"
 
 
 class Positions:

@@ -23,16 +23,18 @@ from kafka.errors import (
     UnknownMemberIdError,
     for_code,
 )
-from kafka.structs import OffsetAndMetadata, TopicPartition
+from kafka.structs import TopicPartition
 
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
+from workers.queue.kafka.positions import is_of, stored
 from workers.queue.kafka.producers import BATCH_BYTES, DELIVERY_MS, FLUSH_S, REQUEST_MS, Producers
 from workers.queue.kafka.reading import unled
 from workers.queue.kafka.tail import KafkaTail
 from workers.queue.port import (
     GroupBusyError,
+    PartitionsAwayError,
     QueueError,
     QueueUnavailableError,
     Topic,
@@ -96,8 +98,8 @@ class KafkaQueue:
 
     def topic_id(self, topic: Topic[object]) -> bytes | None:
         with self._calling(topic):
-            found = uuid.UUID(_described(self._address, self._admin, topic)["topic_id"])
-        return found.bytes if found.int else None  # brokers before Kafka 2.8 have none
+            found = _id(_described(self._address, self._admin, topic))
+        return None if found is None else found.bytes
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         """The port's: when it returns, all in-sync replicas have acknowledged every message."""
@@ -190,11 +192,18 @@ class KafkaQueue:
             return self._of_group(describe)
 
     def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
+        """The port's. A position of an earlier topic of this name is none of this one."""
         named = self._address.group(topic.name, group)
         with self._calling(topic):
-            places = self._places(topic)
+            described = _described(self._address, self._admin, topic)
+            places = self._places(topic, self._seen(topic, len(described["partitions"])))
             found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
-        return {place.partition: at.offset for place in places if (at := found.get(place)) and at.offset >= 0}
+        topic_id = _id(described)
+        return {
+            place.partition: at.offset
+            for place in places
+            if (at := found.get(place)) and at.offset >= 0 and is_of(at, topic_id)
+        }
 
     def earliest(self, topic: Topic[object]) -> dict[int, int]:
         return self._offsets(topic, OffsetSpec.EARLIEST)
@@ -263,18 +272,25 @@ class KafkaQueue:
             self._partitions[topic] = max(count, self._partitions[topic])
             return self._partitions[topic]
 
-    def _places(self, topic: Topic[object]) -> list[TopicPartition]:
+    def _places(self, topic: Topic[object], count: int) -> list[TopicPartition]:
         name = self._address.named(topic.name)
-        return [TopicPartition(name, partition) for partition in range(self.partitions(topic))]
+        return [TopicPartition(name, partition) for partition in range(count)]
 
     def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[int, int]:
         with self._calling(topic):
-            places = dict.fromkeys(self._places(topic), which)
+            described = _described(self._address, self._admin, topic)
+            count = self._seen(topic, len(described["partitions"]))
+            away = {each["partition_index"] for each in described["partitions"] if each["leader_id"] < 0}
+            places = {place: which for place in self._places(topic, count) if place.partition not in away}
             try:
-                found = _patiently(lambda: self._admin.list_partition_offsets(places))
+                found = _patiently(lambda: self._admin.list_partition_offsets(places)) if places else {}
             except UnknownBrokerIdError as error:  # so the client says it (seen in kafka-python 3.0.12)
                 raise LeaderNotAvailableError(unled("one of its partitions")) from error
-        return {place.partition: at.offset for place, at in found.items()}
+        offsets = {place.partition: at.offset for place, at in found.items()}
+        if away:
+            named = ", ".join(f"{self._address.named(topic.name)}/{each}" for each in sorted(away))
+            raise PartitionsAwayError(f"{self._address}: {unled(named)}", offsets)
+        return offsets
 
     def _register(self, topic: Topic[object], group: str) -> None:
         """Stores the earliest position in partitions where the group has none, so that the group notices if retention
@@ -290,7 +306,8 @@ class KafkaQueue:
     def _alter(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """Stores positions of a group. Raises GroupBusyError if it has a live member."""
         name, named = self._address.named(topic.name), self._address.group(topic.name, group)
-        offsets = {TopicPartition(name, partition): OffsetAndMetadata(to) for partition, to in positions.items()}
+        topic_id = _id(_described(self._address, self._admin, topic))
+        offsets = {TopicPartition(name, partition): stored(to, topic_id) for partition, to in positions.items()}
 
         def alter() -> None:
             errors = set(self._admin.alter_group_offsets(named, offsets).values()) - {NoError}
@@ -335,6 +352,12 @@ def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
 def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
     """How many partitions a topic has. Raises QueueUnavailableError if there is no such topic."""
     return len(_described(address, admin, topic)["partitions"])
+
+
+def _id(described: Mapping[str, Any]) -> uuid.UUID | None:
+    """The id of a topic; None if the brokers give topics none (before Kafka 2.8)."""
+    found = uuid.UUID(described["topic_id"])
+    return found if found.int else None
 
 
 def _described(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -130,11 +131,11 @@ class Reader:
         if self._closed or self._queue_closed():
             raise QueueError(f"{self._place}: {self._who} was used after it was closed")
 
-    def _topic_id(self) -> object | None:
+    def _topic_id(self) -> uuid.UUID | None:
         """The id of the topic by the client's metadata, which are never older than METADATA_MS, and are asked for again
         after an error of a fetch. None if there is no topic; also if the brokers give topics no ids (before Kafka 2.8).
         """
-        found = self._client._cluster.topic_id(self._name)  # noqa: SLF001 - the client has no other way to ask for it
+        found: uuid.UUID | None = self._client._cluster.topic_id(self._name)  # noqa: SLF001 - there is no other way
         return found if found is not None and found.int else None
 
     def _refuse_another_topic(self) -> None:

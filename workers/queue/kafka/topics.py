@@ -5,7 +5,7 @@ group has not read in time must still exist when its age is counted, so the topi
 `action_age`.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -32,6 +32,14 @@ IN_SYNC_MIN: Final = 2
 """If a topic has several replicas, this many brokers must have a message before it is acknowledged. With 1, a message
 could be acknowledged that only the leader has, and be lost with the leader's disk. A single broker can promise no more.
 """
+
+_BY_HAND: Final[Mapping[str, str]] = {
+    "partitions": "Kafka cannot remove partitions: set queue.partitions in feed.toml to {found}",
+    "replication": "give each partition of the topic more copies (kafka-reassign-partitions.sh), or set"
+    " queue.replication in feed.toml to {found}",
+    "offsets.retention.minutes": "set it in the configuration of the brokers; ask again once all of them answer",
+}
+"""What corrects a difference that `apply` does not."""
 
 _RECORD_OVERHEAD_BYTES = 48_576
 _FOREVER = -1
@@ -69,6 +77,11 @@ class TopicDifference(NamedTuple):
     def is_broker(self) -> bool:
         """Whether it is a setting of a broker, not of a topic."""
         return self.topic.startswith(_BROKER)
+
+    @property
+    def mend(self) -> str:
+        """What corrects it, in words that may end a sentence."""
+        return "feedctl topics apply mends it" if self.fixable else _BY_HAND[self.what].format(found=self.found)
 
     def __str__(self) -> str:
         unsafe = " (unsafe)" if self.is_unsafe else ""
@@ -125,8 +138,13 @@ def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
     with closing(connect(address)) as admin, translated(str(address)):
         unsafe = [each for each in _topic_differences(admin, wanted) if each.is_unsafe]
     if unsafe:
-        mends = "feedctl topics apply mends it" if all(each.fixable for each in unsafe) else "see feedctl topics check"
-        raise UnsafeTopicsError(f"{'; '.join(map(str, unsafe))}; {mends}")
+        raise UnsafeTopicsError(named(unsafe))
+
+
+def named(differences: Collection[TopicDifference]) -> str:
+    """A sentence that names differences, and then what corrects them: last, what a command does."""
+    mends = dict.fromkeys(each.mend for each in sorted(differences, key=lambda each: each.fixable))
+    return "; ".join([*map(str, differences), *mends])
 
 
 def apply(
