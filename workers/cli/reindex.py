@@ -6,7 +6,7 @@ import click
 
 from workers.app import reindex as reindexing
 from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, MisusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following import lost_actions
 from workers.queue.port import GroupBusyError
 
@@ -42,7 +42,7 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     path = session.config.queue_file
     with session.lock():
         new = path is not None and reindexing.is_lost(path)
-        done = _new_queue(session) if new else _lost_actions(session, everything=everything)
+        done = reindexing.reindex(session.config) if new else _lost_actions(session, everything=everything)
     if done is None:
         return
     if as_json:
@@ -63,13 +63,6 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     note("now: feedctl work")
     if done.gone or done.unindexed_before_ms is not None:
         sys.exit(REFUSED)
-
-
-def _new_queue(session: Session) -> reindexing.Reindexed:
-    try:
-        return reindexing.reindex(session.config)
-    except (reindexing.OtherPartitionsError, reindexing.DamagedClusterError) as error:
-        raise MisusedError(str(error)) from error
 
 
 def _lost_actions(session: Session, *, everything: bool) -> reindexing.Reindexed | None:
