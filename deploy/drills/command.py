@@ -16,7 +16,7 @@ from deploy.local.signals import unwinding
 from feedstore.errors import MissingExtraError
 from feedstore.follows.port import FollowStoreError
 from feedstore.widecolumn import StoreError
-from workers.cli.output import emit_json, note, say
+from workers.cli.output import answer, emit_json, note, say
 from workers.cli.session import CommandRefusedError, MisusedError, Session, TryLaterError, json_option, pass_session
 from workers.queue.port import QueueError
 
@@ -223,10 +223,8 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
     for name in shared:
         comparison = compare.compared(sets[0][name], sets[1][name], tolerance)
         worse += comparison.got_worse
-        if as_json:
-            emit_json({"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)})
-        else:
-            say("\n".join(compare.text(comparison)))
+        value = {"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)}
+        answer(value, "\n".join(compare.text(comparison)), as_json=as_json)
     if worse:
         raise CommandRefusedError(f"{worse} of {len(shared)} drills got worse")
 

@@ -5,7 +5,7 @@ import sys
 import click
 
 from workers.app import reindex as reindexing
-from workers.cli.output import emit_json, note, plural, say, when
+from workers.cli.output import answer, note, plural, when
 from workers.cli.session import REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following import lost_actions
 from workers.queue.port import GroupBusyError
@@ -45,10 +45,8 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
         done = reindexing.reindex(session.config) if new else _lost_actions(session, everything=everything)
     if done is None:
         return
-    if as_json:
-        emit_json(done._asdict())
-    else:
-        say(f"{'created a new queue; ' if new else ''}{plural(done.again, 'action')} will be relayed again")
+    text = f"{'created a new queue; ' if new else ''}{plural(done.again, 'action')} will be relayed again"
+    answer(done._asdict(), text, as_json=as_json)
     for name in done.gone:
         note(
             f"cluster {name} is gone: it was missing, or lacked actions that the outbox does not keep any more:"

@@ -11,7 +11,7 @@ from feedstore.errors import ConfigError
 from feedstore.following import FEEDS
 from feedstore.widecolumn.progress import PROGRESS
 from workers.app.table_tool import TableTool, TableToolError
-from workers.cli.output import ProgressLine, emit_json, say
+from workers.cli.output import ProgressLine, answer
 from workers.cli.session import ID, CommandRefusedError, Session, json_option, pass_session
 
 if TYPE_CHECKING:
@@ -184,10 +184,7 @@ def _run(
         progress = ProgressLine(f"{each}: {words[0]}")
 
         def show(line: dict[str, Any], each: str = each) -> None:
-            if as_json:
-                emit_json({"cluster": each} | line)
-            else:
-                say(f"{each}  {_shown(line)}")
+            answer({"cluster": each} | line, f"{each}  {_shown(line)}", as_json=as_json)
 
         def waiting(progress: ProgressLine = progress) -> None:
             if progress.due():

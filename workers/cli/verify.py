@@ -18,7 +18,7 @@ from feedstore.follows.store import FollowStore
 from feedstore.settings import duration_ms
 from feedstore.widecolumn import UnavailableError
 from workers.app import memory_tuning, wiring
-from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
+from workers.cli.output import ProgressLine, answer, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, Parsed, Session, TryLaterError, json_option, pass_session, read_id
 from workers.following.expected import followers
 from workers.following.faults import fault
@@ -174,10 +174,8 @@ def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
         raise TryLaterError("; ".join(mended))
     damaged = [(name, found.message) for name, found in faults if found is not None and not found.is_mended_by_writers]
     for name, message in damaged:
-        if as_json:
-            emit_json({"cluster": name, "kind": "damaged", "detail": message})
-        else:
-            say(f"{name}  damaged  {message}")
+        value = {"cluster": name, "kind": "damaged", "detail": message}
+        answer(value, f"{name}  damaged  {message}", as_json=as_json)
     if damaged:
         sys.exit(REFUSED)
 
