@@ -41,6 +41,9 @@ class Updater(Generic[Body]):
     least time for which the queue keeps messages.
     """
 
+    takes_all_kept = False
+    """Whether the messages that the queue keeps are read even for a delta that knows nothing."""
+
     def __init__(
         self,
         store: CatalogStore,
@@ -77,7 +80,7 @@ class Updater(Generic[Body]):
         try:
             if lost:
                 reset(self._queue, self._topic, self._group)
-            if self._goes_back(known_ms):
+            if known_ms or self.takes_all_kept:
                 again = rewind(self._queue, self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
                 _log.info("catalog.begins", group=self._group, messages_again=again)
         except GroupBusyError:
@@ -135,10 +138,6 @@ class Updater(Generic[Body]):
             # on.
             self._store.note_gap(now_ms)
 
-    def _goes_back(self, known_ms: int) -> bool:
-        """Whether messages must be read again, given that the delta knows everything up to `known_ms`."""
-        return known_ms > 0
-
     def _warn(self, until_ms: int, lost: int | None) -> None:
         _log.warning("catalog.gap", group=self._group, until_ms=until_ms, messages_lost=lost)
 
@@ -150,6 +149,8 @@ class PostedUpdater(Updater[Posted]):
     longer keeps messages. If the topic has lost nothing yet, the delta is complete from the first update, and takes a
     generation of any age.
     """
+
+    takes_all_kept = True
 
     def _note_gaps(self, known_ms: int, now_ms: int, lost: int | None) -> None:
         # An update may have a date later than the moment at which it was posted.
@@ -168,9 +169,6 @@ class PostedUpdater(Updater[Posted]):
         if lost != 0 or (gone_ms > 1 and 0 < known_ms < now_ms - self._kept_ms):
             self._warn(gone_ms, lost)
             self._store.note_gap(gone_ms)
-
-    def _goes_back(self, known_ms: int) -> bool:  # noqa: ARG002 - a delta that knows nothing takes all that is kept
-        return True
 
 
 def posted_to(catalog: str) -> Callable[[Posted], Iterable[Update]]:

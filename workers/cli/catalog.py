@@ -139,7 +139,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
 
         def begin(each: str) -> None:
             store = stack.enter_context(open_store(session.config, name, each))
-            stack.enter_context(store.building(_myself()))
+            stack.enter_context(store.building(f"process {os.getpid()} on {socket.gethostname()}"))
             _wait_for_floor(store.delta().floor_ms, follows.settled_ms)
             stores[each] = store
 
@@ -163,10 +163,6 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
                 f" meanwhile: {counted}. To use it: feedctl catalog use {name} {made.id} --cluster {each}"
             )
     _fail(busy | failed, "not built")
-
-
-def _myself() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _fail(failed: Mapping[str, CatalogError], what: str) -> None:

@@ -5,6 +5,7 @@ rows come in chunks, sorted by primary key: transactions that write the same row
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from feedstore.clocks import APART_MAX_MS
@@ -222,7 +223,7 @@ def insert_boards(rows: Iterable[tuple[int, int]]) -> Iterator[str]:
 def put_pins(rows: Iterable[PinRow], *, new: bool) -> Iterator[str]:
     then = "" if new else _update("saved_ms", "deleted_ms")
     into = "pins (pin, owner, board, created_ms, saved_ms, deleted_ms)"
-    return _insert(into, map(_pin, sorted(rows, key=_first)), then)
+    return _insert(into, map(_pin, sorted(rows, key=itemgetter(0))), then)
 
 
 def put_keys(rows: Iterable[tuple[str, KeyRow]], now_ms: int, *, new: bool) -> Iterator[str]:
@@ -230,7 +231,7 @@ def put_keys(rows: Iterable[tuple[str, KeyRow]], now_ms: int, *, new: bool) -> I
     into = "request_keys (request_key, fingerprint, answer, committed_ms)"
     values = (
         f"({_key(key)}, {_bytes(fingerprint)}, {_bytes(answer)}, {now_ms:d})"
-        for key, (fingerprint, answer) in sorted(rows, key=_first)
+        for key, (fingerprint, answer) in sorted(rows, key=itemgetter(0))
     )
     return _insert(into, values, "" if new else _update("answer"))
 
@@ -252,10 +253,6 @@ def insert_outbox(actions: Sequence[bytes], now_ms: int) -> Iterator[str]:
 def _update(*columns: str) -> str:
     # VALUES() is what both servers know: row aliases are MySQL's only.
     return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{column} = VALUES({column})" for column in columns)
-
-
-def _first(row: tuple[Any, ...]) -> Any:
-    return row[0]
 
 
 def mark_refills_served(served: Mapping[tuple[int, str], int]) -> Iterator[str]:

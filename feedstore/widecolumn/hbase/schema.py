@@ -142,7 +142,8 @@ def compare(wanted: TableDefinition, there: TableDefinition) -> list[TableDiffer
         # What a family sets takes precedence over what its table sets.
         found += _unlike(wanted.name, settings, family_has)
         of_table = _plain(wanted.settings)
-        found += _unlike(wanted.name, of_table, {**there.settings, **_shadowing(of_table, family_has)})
+        shadowing = {key: family_has[key] for key in of_table if key in family_has}
+        found += _unlike(wanted.name, of_table, {**there.settings, **shadowing})
     found += _trim_differences(wanted, there)
     found += [
         TableDifference(wanted.name, f"coprocessor {each.class_name}", "missing", "there", is_unsafe=False)
@@ -217,10 +218,6 @@ def _is_short(wanted: CoprocessorSpec, found: CoprocessorSpec) -> bool:
     """Whether a trim may remove an entry that a reader can reach."""
     cap, slack = found.number("cap"), found.number("slack")
     return cap is None or slack is None or cap + slack < (wanted.number("cap") or 0)
-
-
-def _shadowing(wanted: Mapping[str, str], family_has: Mapping[str, str]) -> dict[str, str]:
-    return {key: family_has[key] for key in wanted if key in family_has}
 
 
 def _unlike(table: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> list[TableDifference]:
