@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, assert_never
+from typing import TYPE_CHECKING, TypeVar, assert_never, cast
 
 import structlog
 
@@ -112,10 +112,10 @@ def open_ports(
         )
         queue_in_files = config.queue_file is not None
         opened_queue = opened(lambda: open_queue(config, clock, alone=alone), in_files=queue_in_files)
-        queue = MeteredQueue(opened_queue, topics_of(config), meter, time.monotonic)
+        queue = cast("Queue", MeteredQueue(opened_queue, topics_of(config), meter, time.monotonic))
         dead: DeadLetters = opened(lambda: _open_dead_letters(config), in_files=queue_in_files)
         if tracer is not UNTRACED:
-            dead = TracedDeadLetters(dead, tracer)
+            dead = cast("DeadLetters", TracedDeadLetters(dead, tracer))
         replicas = {}
         for name in [each.name for each in config.clusters] if clusters is None else clusters:
             lazily = feedstore_wiring.open_cluster(config, name, access, feeds=feeds, meter=meter)

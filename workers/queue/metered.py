@@ -1,7 +1,7 @@
 """A queue whose calls are counted: how long they took, and why they failed."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, cast
 
 from feedstore.metering import Meter
 from workers.queue import metrics
@@ -12,7 +12,6 @@ from workers.queue.port import (
     PositionLostError,
     Queue,
     QueueUnavailableError,
-    Tail,
     Topic,
 )
 
@@ -80,49 +79,19 @@ class MeteredQueue:
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         self._calls.call(topic, "publish", lambda: self._queue.publish_each(topic, values))
 
-    def consumer(self, topic: Topic[object], group: str) -> "MeteredConsumer":
+    def consumer(self, topic: Topic[object], group: str) -> Consumer:
         self._calls.begin(topic, "poll", "commit")
-        return MeteredConsumer(self._queue.consumer(topic, group), topic, self._calls)
+        return cast("Consumer", _MeteredConsumer(self._queue.consumer(topic, group), topic, self._calls))
 
-    def partitions(self, topic: Topic[object]) -> int:
-        return self._queue.partitions(topic)
-
-    def topic_id(self, topic: Topic[object]) -> bytes | None:
-        return self._queue.topic_id(topic)
-
-    def tail(self, topic: Topic[object]) -> Tail:
-        return self._queue.tail(topic)
-
-    def members(self, topic: Topic[object], group: str) -> int | None:
-        return self._queue.members(topic, group)
-
-    def positions(self, topic: Topic[object], group: str) -> dict[int, int]:
-        return self._queue.positions(topic, group)
-
-    def earliest(self, topic: Topic[object]) -> dict[int, int]:
-        return self._queue.earliest(topic)
-
-    def ends(self, topic: Topic[object]) -> dict[int, int]:
-        return self._queue.ends(topic)
-
-    def since(self, topic: Topic[object], from_ms: int) -> dict[int, int]:
-        return self._queue.since(topic, from_ms)
-
-    def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
-        self._queue.move(topic, group, positions)
-
-    def expire(self, kept_ms: int, readers: Mapping[Topic[object], Collection[str]]) -> int:
-        return self._queue.expire(kept_ms, readers)
-
-    def close(self) -> None:
-        self._queue.close()
+    def __getattr__(self, name: str) -> Any:
+        """All other calls are the queue's own."""
+        return getattr(self._queue, name)
 
 
-class MeteredConsumer:
+class _MeteredConsumer:
     """A member of a group, whose calls are counted."""
 
     def __init__(self, consumer: Consumer, topic: Topic[object], calls: _Calls) -> None:
-        """For MeteredQueue."""
         self._consumer = consumer
         self._topic = topic
         self._calls = calls
@@ -133,8 +102,6 @@ class MeteredConsumer:
     def commit(self, positions: Mapping[int, int]) -> None:
         self._calls.call(self._topic, "commit", lambda: self._consumer.commit(positions))
 
-    def keep_alive(self) -> None:
-        self._consumer.keep_alive()
-
-    def close(self) -> None:
-        self._consumer.close()
+    def __getattr__(self, name: str) -> Any:
+        """All other calls are the consumer's own."""
+        return getattr(self._consumer, name)

@@ -1,10 +1,10 @@
 """What spans say about messages, by OpenTelemetry's conventions for messaging; and dead letters that are traced."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from feedstore.tracing import Tracer, Value
-from workers.queue.port import DeadLetter, DeadLetters, Topic
+from workers.queue.port import DeadLetters, Topic
 
 _OF_GROUP: Final = "messaging.consumer.group.name"
 
@@ -45,14 +45,6 @@ class TracedDeadLetters:
         with self._tracer.lot(f"bury {topic}", self._tracer.carried([value]), 1, about):
             self._letters.bury(topic, group, reason, detail, died_ms, value)
 
-    def letters(self, after: int, limit: int) -> list[DeadLetter]:
-        return self._letters.letters(after, limit)
-
-    def letter(self, letter_id: int) -> DeadLetter | None:
-        return self._letters.letter(letter_id)
-
-    def count(self) -> int:
-        return self._letters.count()
-
-    def drop(self, letter_id: int) -> bool:
-        return self._letters.drop(letter_id)
+    def __getattr__(self, name: str) -> Any:
+        """All other calls are those of the letters themselves."""
+        return getattr(self._letters, name)
