@@ -90,8 +90,7 @@ class _Conf:
 def processes(role: str, cluster: str) -> list[SupervisedProcess]:
     """The servers of a host, each after those that it needs. cluster: empty outside the zones.
 
-    Raises:
-        StackError: there is no such role.
+    Raises StackError: there is no such role.
     """
     made = ROLES.get(role)
     if made is None:
@@ -315,8 +314,7 @@ def _watched(conf: _Conf, port: int) -> str:
 def settings_named(name: str) -> settings.Set:
     """The set of settings of this name.
 
-    Raises:
-        StackError: there is none.
+    Raises StackError: there is none.
     """
     for each in get_args(settings.Set):
         if each == name:

@@ -41,8 +41,7 @@ def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Tabl
 
     overrides: settings that must differ in this installation, such as MEMSTORE_FLUSHSIZE on a small heap.
 
-    Raises:
-        RefusedError: the file has other widths for it.
+    Raises RefusedError: the file has other widths for it.
     """
     file = _file()
     entry = file["tables"].get(table.name, {})
@@ -83,8 +82,7 @@ def apply(tables: Tables, wanted: Sequence[TableDefinition]) -> SchemaChanges:
     """Creates the tables that are missing. In existing tables it brings the trim up to date, and sets what is not set
     at all (`repairs`). What somebody has set otherwise stays as it is.
 
-    Raises:
-        UnavailableError, RefusedError: done in part; do it again.
+    Raises UnavailableError, RefusedError: done in part; do it again.
     """
     tables.create_namespace()
     created: list[str] = []
