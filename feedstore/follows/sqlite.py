@@ -48,6 +48,7 @@ from feedstore.follows.sqlite_files import USE, migrate, version_in, version_of
 from feedstore.follows.store import FollowStore
 from feedstore.follows.versions import lost, refuse_shard, refuse_version
 from feedstore.metering import UNCOUNTED, Meter
+from feedstore.portions import chunks
 from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
 
@@ -146,8 +147,8 @@ def _select_many(connection: sqlite3.Connection, template: str, width: int, keys
     """The rows that a statement finds for many keys, chunk by chunk. Its `{}` is where the keys go. The last chunk is
     filled up with nulls, which match nothing.
     """
-    for start in range(0, len(keys), _SIZES[-1]):
-        statement, bound = _bound(template, width, keys[start : start + _SIZES[-1]])
+    for chunk in chunks(keys, _SIZES[-1]):
+        statement, bound = _bound(template, width, chunk)
         yield from connection.execute(statement, bound).fetchall()
 
 
@@ -158,8 +159,8 @@ def _first_of_many(
     rows do. `named` is bound before the keys, and the limit behind them.
     """
     rows: list[Any] = []
-    for start in range(0, len(keys), _SIZES[-1]):
-        statement, bound = _bound(template, 1, keys[start : start + _SIZES[-1]])
+    for chunk in chunks(keys, _SIZES[-1]):
+        statement, bound = _bound(template, 1, chunk)
         rows += connection.execute(statement, (*named, *bound, limit - len(rows))).fetchall()
         if len(rows) == limit:
             break

@@ -16,10 +16,10 @@ from typing import Any, Final, Protocol, TextIO
 import msgspec
 import structlog
 
+from feedstore.portions import portions
 from feedstore.tracing import UNTRACED, Tracer
 from workers.app import hints
 from workers.app.hints import shown, shown_json
-from workers.queue.port import portions
 
 _Event = MutableMapping[str, Any]
 """The content of a log line. timestamp: a datetime."""

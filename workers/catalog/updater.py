@@ -13,6 +13,7 @@ import structlog
 
 from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
+from feedstore.portions import chunks
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import GroupBusyError, Queue, Topic, lost_of, reset, rewind
@@ -94,8 +95,8 @@ class Updater(Generic[Body]):
     def enter(self, bodies: Iterable[Body]) -> None:
         """Enters the updates of messages; durable when it returns. Raises CatalogUnavailableError: enter all again."""
         updates = [update for body in bodies for update in self._updates_of(body)]
-        for first in range(0, len(updates), MAX_KEYS):
-            self._store.update(updates[first : first + MAX_KEYS])
+        for some in chunks(updates, MAX_KEYS):
+            self._store.update(some)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is; other members of the group hear the ticks of other partitions. A tick that

@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from feedstore.errors import MisconfiguredError
+from feedstore.portions import portions
 from feedstore.sqlite_file import SqliteFile
 from workers.queue.port import (
     DeadLetter,
@@ -38,7 +39,6 @@ from workers.queue.port import (
     check_partition,
     check_partitions,
     check_position,
-    portions,
     refuse_oversized,
 )
 from workers.queue.sqlite_file import make_file, open_file

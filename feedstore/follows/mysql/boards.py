@@ -14,8 +14,8 @@ from typing import Any, Final
 from feedstore.domain import MAX_ID
 from feedstore.follows.arranging import Arranged, LineKey, PinAt, PlacedRow, Run, Start, Way
 from feedstore.follows.mysql.connections import MySQLConnection, Reply
-from feedstore.follows.mysql.statements import chunks
 from feedstore.follows.shard import KIND_CODES, PinIndexRow
+from feedstore.portions import chunks
 
 LOCKED: Final = " LOCK IN SHARE MODE"
 

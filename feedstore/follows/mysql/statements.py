@@ -6,7 +6,7 @@ rows come in chunks, sorted by primary key: transactions that write the same row
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import RESERVED_FROM
@@ -25,6 +25,7 @@ from feedstore.follows.shard import (
     SavedFrom,
     outbox_rows,
 )
+from feedstore.portions import chunks, portions
 
 VALUES_A_LIST: Final = 900
 """MariaDB makes a sub-query of a list of a thousand values and more, and counts each column."""
@@ -36,15 +37,9 @@ PACKED_ROWS: Final = 20_000
 
 NOW_MS: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000"
 
-_Item = TypeVar("_Item")
-
 
 # Literals
 # --------------------------------------------------------------------------------------------------------------------
-
-
-def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _bytes(value: bytes | None) -> str:
@@ -420,16 +415,7 @@ NEWEST_COLUMNS: Final = "place, order_ms, pin, owner, board, saved_ms"
 
 def newest_chunks(places: Sequence[NewestFrom]) -> Iterator[list[NewestFrom]]:
     """Those that one statement asks for: together at most PACKED_ROWS rows, or a single one that has more."""
-    some: list[NewestFrom] = []
-    rows = 0
-    for place in places:
-        if some and (len(some) == PLACES_A_STATEMENT or rows + place.limit > PACKED_ROWS):
-            yield some
-            some, rows = [], 0
-        some.append(place)
-        rows += place.limit
-    if some:
-        yield some
+    return portions(places, lambda place: place.limit, PACKED_ROWS, PLACES_A_STATEMENT)
 
 
 def newest_pins(places: Sequence[NewestFrom], saved_before_ms: int) -> str:
