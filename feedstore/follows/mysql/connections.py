@@ -165,6 +165,10 @@ class MySQLConnection:
     def rows(self, statement: str) -> Sequence[tuple[Any, ...]]:
         return self.run([statement])[0].rows
 
+    def refuse_replica(self) -> None:
+        """Raises pymysql.MySQLError: the server is read-only now, or the connection is lost."""
+        _refuse_replica(dict(self.rows(_SETTINGS)))
+
     def roll_back(self) -> None:
         self._raw.rollback()
 
@@ -299,7 +303,7 @@ class MySQLPool:
             except pymysql.MySQLError as error:
                 if meaning(error) != "full":
                     raise
-                _refuse_replica(dict(old.rows(_SETTINGS)))
+                old.refuse_replica()
                 return old
         except BaseException:
             old.close()
