@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,14 @@ def locked(file: int, within_s: float) -> bool:
         else:
             return True
     return False
+
+
+def remove_tree(path: Path) -> None:
+    """Removes a directory. It is renamed first, because half of it would look like a damaged one. Raises OSError."""
+    gone = path.with_name(path.name + ".gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    path.rename(gone)
+    shutil.rmtree(gone)
 
 
 def sync(path: Path) -> None:

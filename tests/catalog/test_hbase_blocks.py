@@ -6,9 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import cast
-from zlib import crc32
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -25,11 +23,10 @@ from feedstore.catalog.hbase.blocks import (
     parts_of,
     split_keys,
 )
-from feedstore.catalog.hbase.state import Made
 from feedstore.catalog.hbase.store import HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CatalogStorage
 from feedstore.catalog.port import MAX_RECORD_BYTES, CatalogUnavailableError
-from feedstore.widecolumn.hbase import HBaseCluster, Record, schema
+from feedstore.widecolumn.hbase import HBaseCluster, Record
 from tests.catalog.catalog_adapters import Clock
 from tests.catalog.hbase_model import ModelCluster, ModelRecords
 
@@ -132,22 +129,6 @@ def opened(cluster: ModelCluster, clock: Clock) -> HBaseCatalogStore:
     return HBaseCatalogStore(
         cast("HBaseCluster", cluster), "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s
     )
-
-
-def test_a_generation_of_an_earlier_version_is_read():
-    """It has a row for each record, which begins with a byte of a hash of the key."""
-    cluster, clock = ModelCluster(), Clock()
-    store = opened(cluster, clock)
-    store.use(store.load(10, [(b"a", b"block")]).id)
-    made = Made(f"20-{'0' * 16}", "cat.pins.20-0", 2, "0" * 64)
-    cluster.administration.create(schema.records_definition(made.table))
-    cluster.records(made.table).put((bytes((crc32(key) & 0xFF,)) + key, Record(1, b"row")) for key in (b"a", b"b"))
-    CatalogStorage(cast("HBaseCluster", cluster), "pins", Clock()).row.change(
-        lambda state: msgspec.structs.replace(state, generations=(*state.generations, made))
-    )
-    store.use(made.id)
-    assert store.look(made.id, [b"a", b"c"]) == {b"a": b"row"}
-    assert store.fetch([b"a", b"b", b"c"]).records == {b"a": b"row", b"b": b"row"}
 
 
 def test_a_batch_reads_a_bounded_number_of_blocks_at_once(monkeypatch: pytest.MonkeyPatch):

@@ -8,9 +8,7 @@ HBase itself keeps the newest update, even of ties, in whatever order updates ar
 them. The row whose key is the name alone has the state: the generations, and up to when the updates are complete. It is
 in the same table as the updates, so that a table that was emptied or put back does not claim updates that it has lost.
 
-A generation is in blocks (`blocks.py`). If an earlier version has loaded it, its table has no `.blocks` in its name,
-and a row for each record, which begins with a byte of a hash of the key. The name shows this, and no field of the
-catalog's row, because earlier versions drop fields that they do not know.
+A generation is in blocks (`blocks.py`).
 """
 
 import threading
@@ -20,7 +18,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
 from typing import Final, NamedTuple
-from zlib import crc32
 
 from feedstore.catalog import rule
 from feedstore.catalog.hbase import state as states
@@ -142,8 +139,6 @@ class CatalogStorage:
 
     def records(self, made: Made, keys: Sequence[bytes], deadline_s: float | None = None) -> list[bytes | None]:
         """The records of a generation, in the order of the keys; None: it has none."""
-        if not made.table.endswith(_IN_BLOCKS):
-            return self._values(made.table, [_row(key) for key in keys], deadline_s)
         index = self.index(made, deadline_s)
         numbers = index.numbers(keys)
         wanted = sorted({*numbers} - {-1})
@@ -308,7 +303,3 @@ def failing() -> Iterator[None]:
 def _source(column: bytes) -> tuple[int, int]:
     sources, _, source = column.removeprefix(_KNOWN).partition(b"/")
     return int(sources), int(source)
-
-
-def _row(key: bytes) -> bytes:
-    return bytes((crc32(key) & 0xFF,)) + key
