@@ -459,9 +459,12 @@ class SQLiteShard:
         latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
         return max(self._clock(), latest_ms)
 
-    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+    def _many(self, template: str, width: int, keys: Sequence[Any]) -> list[Any]:
         with self._database.read() as connection:
-            return list(_select_many(connection, _REFILLS, 2, keys))
+            return list(_select_many(connection, template, width, keys))
+
+    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+        return self._many(_REFILLS, 2, keys)
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
         with self._database.write() as connection:
@@ -534,8 +537,7 @@ class SQLiteShard:
         return rows
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _EDGES, 3, keys))
+        return self._many(_EDGES, 3, keys)
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         rows: list[EdgeRow] = []
@@ -575,16 +577,13 @@ class SQLiteShard:
         return rows
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _PINS, 1, pins))
+        return self._many(_PINS, 1, pins)
 
     def deletions(self, pins: Sequence[int]) -> dict[int, int]:
-        with self._database.read() as connection:
-            return dict(_select_many(connection, _DELETIONS, 1, pins))
+        return dict(self._many(_DELETIONS, 1, pins))
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
-        with self._database.read() as connection:
-            return dict(_select_many(connection, _BOARDS, 1, boards))
+        return dict(self._many(_BOARDS, 1, boards))
 
     def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
         rows: list[BoardRow] = []
@@ -652,12 +651,10 @@ class SQLiteShard:
         return rows
 
     def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _FOLLOWER_ROWS, 3, keys))
+        return self._many(_FOLLOWER_ROWS, 3, keys)
 
     def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _LINES, 4, keys))
+        return self._many(_LINES, 4, keys)
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0
