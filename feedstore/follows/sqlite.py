@@ -9,7 +9,7 @@ A shard is chosen by a hash of an id: the number and the order of a store's file
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple
@@ -47,6 +47,7 @@ from feedstore.follows.shard import (
 from feedstore.follows.sqlite_files import USE, migrate, version_in, version_of
 from feedstore.follows.store import FollowStore
 from feedstore.follows.versions import lost, refuse_shard, refuse_version
+from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.portions import chunks
 from feedstore.sqlite_file import SqliteFile
@@ -79,13 +80,10 @@ def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tr
     Raises FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
     """
     shards: list[SQLiteShard] = []
-    try:
+    with ExitStack() as opened:
         for number, path in enumerate(paths):
-            shards.append(_open_shard(path, number, len(paths), clock))
-    except BaseException:
-        for shard in shards:
-            shard.close()
-        raise
+            shards.append(opened.enter_context(closing(_open_shard(path, number, len(paths), clock))))
+        opened.pop_all()
     return FollowStore(shards, meter=meter, tracer=tracer)
 
 
@@ -106,13 +104,9 @@ def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteSha
     if not path.is_file():
         raise lost(path, "no such file")
     file = SqliteFile(path, USE)
-    try:
-        with file.read() as connection:
-            refuse_version(path, version_of(connection), "sqlite")
-            _check(path, (number, count), connection)
-    except BaseException:
-        file.close()
-        raise
+    with closed_on_error(file), file.read() as connection:
+        refuse_version(path, version_of(connection), "sqlite")
+        _check(path, (number, count), connection)
     return SQLiteShard(file, clock)
 
 

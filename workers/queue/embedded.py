@@ -24,6 +24,7 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from feedstore.errors import MisconfiguredError
+from feedstore.lazy import closed_on_error
 from feedstore.portions import portions
 from feedstore.sqlite_file import SqliteFile
 from workers.queue.port import (
@@ -234,20 +235,16 @@ class EmbeddedQueue:
         """
         _refuse_missing(path)
         file = open_file(path)
-        try:
+        with closed_on_error(file):
             with file.read() as reader:
                 ids = _stored_partitions(reader)
+            if not ids:
+                raise NoQueueError(f"{path}: holds no queue")
             names = [topic.name for topic in topics]
-            if ids and not ids.keys() >= set(names):
+            if not ids.keys() >= set(names):
                 with file.write(synced=True) as writer:
                     _add_new_topics(writer, names)
                     ids = _stored_partitions(writer)
-        except BaseException:
-            file.close()
-            raise
-        if not ids:
-            file.close()
-            raise NoQueueError(f"{path}: holds no queue")
         return cls(file, {name: ids[name] for name in names}, clock, alone=alone)
 
     def partitions(self, topic: Topic[object]) -> int:
@@ -599,15 +596,12 @@ def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
         file = open_file(path)
     except QueueUnavailableError:  # missing, or made half: `make` refuses anything else
         file = make_file(path)
-    try:
+    with closed_on_error(file):
         with file.read() as reader:
             there = _has_table(reader, "dead_letters")
         if not there:  # a caller that only reads waits for no writer
             with file.write(synced=True) as writer:
                 writer.execute(_LETTERS_TABLE)
-    except BaseException:
-        file.close()
-        raise
     return EmbeddedDeadLetters(file)
 
 
