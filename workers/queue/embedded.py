@@ -206,20 +206,16 @@ class EmbeddedQueue:
             QueueUnavailableError: the file cannot be written, or is something else.
         """
         check_partitions(partitions)
-        file = make_file(path)
-        try:
-            with file.write(synced=True) as writer:
-                wanted = {topic.name: count for topic, count in partitions.items()}
-                _add_new_topics(writer, wanted)
-                there = {topic: len(ids) for topic, ids in _stored_partitions(writer).items()}
-                if not there:
-                    for statement in _QUEUE_TABLES:
-                        writer.execute(statement)
-                    _add_partitions(writer, wanted, first_offset)
-                elif {topic: there[topic] for topic in wanted} != wanted:
-                    raise QueueError(f"{path}: there is a queue of {there} partitions already, not {wanted}")
-        finally:
-            file.close()
+        with contextlib.closing(make_file(path)) as file, file.write(synced=True) as writer:
+            wanted = {topic.name: count for topic, count in partitions.items()}
+            _add_new_topics(writer, wanted)
+            there = {topic: len(ids) for topic, ids in _stored_partitions(writer).items()}
+            if not there:
+                for statement in _QUEUE_TABLES:
+                    writer.execute(statement)
+                _add_partitions(writer, wanted, first_offset)
+            elif {topic: there[topic] for topic in wanted} != wanted:
+                raise QueueError(f"{path}: there is a queue of {there} partitions already, not {wanted}")
 
     @classmethod
     def open(
