@@ -150,7 +150,7 @@ class Machine:
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self.wall_ms = wall_ms
-        self._boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        self._boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         self._uptime = os.open("/proc/uptime", os.O_RDONLY)
         weakref.finalize(self, os.close, self._uptime).atexit = False
 

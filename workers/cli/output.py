@@ -173,6 +173,11 @@ def heading(text: str) -> None:
         click.echo("\n" + styled(shown(text), bold=True))
 
 
+def can_draw() -> bool:
+    """Whether stdout is a terminal on which `draw` works."""
+    return is_screen(sys.stdout)
+
+
 def draw(lines: Sequence[str]) -> None:
     """Draws a terminal again with these lines, as many as it has room for. A line that begins with ! is red, and
     continues below if it is too long; others are cut off. Raises OutputError.

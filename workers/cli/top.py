@@ -13,10 +13,9 @@ import click
 from feedstore.app.wiring import monotonic_s
 from feedstore.errors import NotNowError
 from workers.app import wiring
-from workers.app.logs import is_screen
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
 from workers.cli.looks import Looks
-from workers.cli.output import Heartbeat, ago, counted, draw, say
+from workers.cli.output import Heartbeat, ago, can_draw, counted, draw, say
 from workers.cli.session import DURATION, REFUSED, Session, pass_session
 from workers.cli.status import workers
 from workers.following.ports import Ports
@@ -99,7 +98,7 @@ def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
             except NotNowError as error:
                 lines = [str(session.home), f"! not known now: {error}"]
             Heartbeat.end_any()  # from now on there is something to see
-            if is_screen(sys.stdout):
+            if can_draw():
                 draw(lines)
             else:
                 say("\n".join([*lines, ""]))
