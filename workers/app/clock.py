@@ -94,5 +94,5 @@ def _catalogs_ahead(config: Config, now_ms: int) -> Iterator[AheadCatalog]:
         if max(known_ms) <= (now_ms if is_built else now_ms + APART_MAX_MS):
             continue
         if removed := is_built and found.path is not None:
-            durable.remove_tree(found.path)
+            durable.remove_tree(found.path, ignore_errors=True)
         yield AheadCatalog(name, cluster.name, removed, found.path)
