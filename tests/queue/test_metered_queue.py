@@ -1,5 +1,6 @@
 """Calls of a queue are counted, whatever the adapter is."""
 
+import inspect
 import itertools
 from pathlib import Path
 
@@ -13,17 +14,30 @@ from workers.queue import metrics
 from workers.queue.metered import MeteredQueue
 from workers.queue.port import (
     MAX_MESSAGE_BYTES,
+    DeadLetters,
     Message,
     MessageRefusedError,
     PositionLostError,
+    Queue,
     QueueUnavailableError,
 )
+from workers.queue.traced import TracedDeadLetters
 
 
 def metered(bench: Bench) -> tuple[MeteredQueue, Counting]:
     """With a clock that is a second later each time."""
     meter = Counting(lambda: 0.0)
     return MeteredQueue(bench.queue, TOPICS, meter, map(float, itertools.count()).__next__), meter
+
+
+@pytest.mark.parametrize(("own", "port"), [(MeteredQueue, Queue), (TracedDeadLetters, DeadLetters)])
+def test_what_is_counted_or_traced_is_called_as_the_port_says(own: type, port: type) -> None:
+    """All other calls are passed on as they come, and mypy does not compare what a class passes on."""
+    for name, method in inspect.getmembers(own, inspect.isfunction):
+        if not name.startswith("_"):
+            assert [*inspect.signature(method).parameters.values()] == [
+                *inspect.signature(getattr(port, name)).parameters.values()
+            ]
 
 
 def test_a_message_on_its_way_through_is_counted_at_each_call(bench: Bench) -> None:
