@@ -150,7 +150,7 @@ class Machine:
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
         self.wall_ms = wall_ms
-        self._boot = _kernel("/proc/sys/kernel/random/boot_id")
+        self._boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
         self._uptime = os.open("/proc/uptime", os.O_RDONLY)
         weakref.finalize(self, os.close, self._uptime).atexit = False
 
@@ -159,10 +159,6 @@ class Machine:
         up_s = os.pread(self._uptime, _UPTIME_BYTES, 0).decode().partition(" ")[0]
         whole, _, hundredths = up_s.partition(".")
         return Moment(self.wall_ms(), int(whole) * 1_000 + int(f"{hundredths:0<3}"), self._boot)
-
-
-def _kernel(path: str) -> str:
-    return Path(path).read_bytes().decode().strip()
 
 
 def steady(wall_ms: Callable[[], int], clock: Callable[[], float]) -> Callable[[], int]:

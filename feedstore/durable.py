@@ -3,6 +3,7 @@
 import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -69,6 +70,16 @@ def locked(file: int, within_s: float) -> bool:
         else:
             return True
     return False
+
+
+def remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
+    """Removes a directory. It is renamed first, because half of it would look like a damaged one. ignore_errors: once
+    that is done. Raises OSError.
+    """
+    gone = path.with_name(path.name + ".gone")
+    shutil.rmtree(gone, ignore_errors=True)
+    path.rename(gone)
+    shutil.rmtree(gone, ignore_errors=ignore_errors)
 
 
 def sync(path: Path) -> None:

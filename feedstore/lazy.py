@@ -1,12 +1,23 @@
-"""Something that is opened when it is first used. If that fails, the next use tries again."""
+"""Something that is opened when it is first used, again until that succeeds; or closed if what must follow fails."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 
 class Closable(Protocol):
     def close(self) -> None: ...
+
+
+@contextmanager
+def closed_on_error(opened: Closable) -> Iterator[None]:
+    """Closes what was just opened if the block raises: then no caller gets it."""
+    try:
+        yield
+    except BaseException:
+        opened.close()
+        raise
 
 
 T = TypeVar("T", bound=Closable)

@@ -98,18 +98,15 @@ class SqliteFile:
         Raises `use.unavailable`.
         """
         file = cls(path, use)
-        try:
-            with file.unavailable():
-                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                with file._turn.held():
-                    is_new = not path.exists()
-                    path.touch(mode=0o600)  # its log gets the same rights
-                    with contextlib.closing(file.connect()) as connection:
-                        prepare(connection)
-                    if is_new:
-                        durable.sync(path.parent)
-        finally:
-            file.close()
+        with contextlib.closing(file), file.unavailable():
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with file._turn.held():
+                is_new = not path.exists()
+                path.touch(mode=0o600)  # its log gets the same rights
+                with contextlib.closing(file.connect()) as connection:
+                    prepare(connection)
+                if is_new:
+                    durable.sync(path.parent)
 
     def rows(self, statement: str, bound: Sequence[object] = ()) -> list[Any]:
         """The rows of one statement, which sees a snapshot by itself. Raises `use.unavailable`."""

@@ -106,8 +106,7 @@ class Clusters:
     def down(self) -> None:
         """Takes everything away: containers, networks, data, secrets. The image stays. May be repeated.
 
-        Raises:
-            StackError: the engine does not do it or does not answer, or the clusters are those of another home.
+        Raises StackError: the engine does not do it or does not answer, or the clusters are those of another home.
         """
         files = [path for path in (self._places, self._token, self._secret) if path.exists()]
         if engine.Engine(self.home).answers():

@@ -47,8 +47,7 @@ def try_out(base: str) -> None:
     """Runs a container that does nothing, with a limit on memory, as those of the clusters have. An engine may answer
     although it can run no container, for example inside another container.
 
-    Raises:
-        NoEngineError: it does not run.
+    Raises NoEngineError: it does not run.
     """
     words = ("--rm", "--memory", "64m", "--cap-drop", "ALL", "--read-only", base, "true")
     try:
@@ -132,8 +131,7 @@ class Engine:
         """Stops an engine that was started here, and with it its containers; leaves any other engine alone. Returns
         whether there was one.
 
-        Raises:
-            StackError: it does not end.
+        Raises StackError: it does not end.
         """
         pid = processes.find(self._pid_file, self._mark)
         held = None if pid is None else processes.hold(pid, self._mark)
@@ -170,8 +168,7 @@ class Engine:
 def compose() -> tuple[str, ...]:
     """How Compose is called here: version 2 as a part of docker, or else Debian's docker-compose.
 
-    Raises:
-        StackError: there is neither.
+    Raises StackError: there is neither.
     """
     if succeeds("docker", "compose", "version"):
         return ("docker", "compose")

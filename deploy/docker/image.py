@@ -38,8 +38,7 @@ _SOURCES = (Path("/etc/apt/sources.list"), Path("/etc/apt/sources.list.d"))
 def ensure_base(say: Say) -> str:
     """Debian's image: from the engine, from a registry, or else MADE_BASE, of Debian's packages. Returns its name.
 
-    Raises:
-        StackError: there is none, and it cannot be made.
+    Raises StackError: there is none, and it cannot be made.
     """
     for name in (BASE, MADE_BASE):
         if _is_there(name):
@@ -75,8 +74,7 @@ def _is_there(name: str) -> bool:
 def mirror() -> str:
     """Where apt on this machine gets Debian's own packages.
 
-    Raises:
-        StackError: its configuration names none, or one with a password.
+    Raises StackError: its configuration names none, or one with a password.
     """
     found = _archive(is_security=False)
     if found is None:
@@ -130,8 +128,7 @@ def _import(root: Path) -> None:
 def build(say: Say) -> None:
     """Makes the image if anything in it is new; the engine's cache decides that.
 
-    Raises:
-        StackError: something cannot be had or built.
+    Raises StackError: something cannot be had or built.
     """
     _make_context(say)
     say("image: building")

@@ -90,8 +90,7 @@ class _Conf:
 def processes(role: str, cluster: str) -> list[SupervisedProcess]:
     """The servers of a host, each after those that it needs. cluster: empty outside the zones.
 
-    Raises:
-        StackError: there is no such role.
+    Raises StackError: there is no such role.
     """
     made = ROLES.get(role)
     if made is None:
@@ -99,21 +98,8 @@ def processes(role: str, cluster: str) -> list[SupervisedProcess]:
     return made(cluster)
 
 
-def _control(cluster: str) -> list[SupervisedProcess]:
-    return [_zookeeper(cluster), _namenode(cluster), _master(cluster)]
-
-
 def _host(cluster: str) -> list[SupervisedProcess]:
     return [_datanode(cluster), _regionserver(cluster)]
-
-
-def _standby(cluster: str) -> list[SupervisedProcess]:
-    """A host that has a second master, which waits until there has been a first one."""
-    return [*_host(cluster), _master(cluster, is_standby=True)]
-
-
-def _gateway(cluster: str) -> list[SupervisedProcess]:
-    return [_thrift(cluster, "thrift2", names.THRIFT2_PORT), _thrift(cluster, "thrift1", names.THRIFT1_PORT)]
 
 
 def _zookeeper(cluster: str) -> SupervisedProcess:
@@ -261,11 +247,11 @@ def _kafka(_: str) -> list[SupervisedProcess]:
 
     flags = (_watched(conf, names.KAFKA_METRICS_PORT), *_STARTS_FAST)
     argv = _java(conf, path, heap_mib=384, flags=flags, main=("kafka.Kafka", properties))
-    return [SupervisedProcess("kafka", argv, _asks_kafka, configure=conf.write, prepare=format_once, is_alone=True)]
 
+    def asks() -> None:
+        probes.kafka_metadata(names.KAFKA_PORT)
 
-def _asks_kafka() -> None:
-    probes.kafka_metadata(names.KAFKA_PORT)
+    return [SupervisedProcess("kafka", argv, asks, configure=conf.write, prepare=format_once, is_alone=True)]
 
 
 def _mariadb(_: str) -> list[SupervisedProcess]:
@@ -328,8 +314,7 @@ def _watched(conf: _Conf, port: int) -> str:
 def settings_named(name: str) -> settings.Set:
     """The set of settings of this name.
 
-    Raises:
-        StackError: there is none.
+    Raises StackError: there is none.
     """
     for each in get_args(settings.Set):
         if each == name:
@@ -448,10 +433,14 @@ def _interface_towards(host: str) -> str | None:
 
 
 ROLES: dict[str, Callable[[str], list[SupervisedProcess]]] = {
-    "control": _control,
+    "control": lambda cluster: [_zookeeper(cluster), _namenode(cluster), _master(cluster)],
     "host": _host,
-    "standby": _standby,
-    "gateway": _gateway,
+    # Its master waits until there has been a first one.
+    "standby": lambda cluster: [*_host(cluster), _master(cluster, is_standby=True)],
+    "gateway": lambda cluster: [
+        _thrift(cluster, "thrift2", names.THRIFT2_PORT),
+        _thrift(cluster, "thrift1", names.THRIFT1_PORT),
+    ],
     "kafka": _kafka,
     "mariadb": _mariadb,
     "prometheus": _prometheus,

@@ -79,8 +79,7 @@ def smoke(home: Path, say: Say) -> None:
 def _until_none(left: Callable[[], list[str]], failed: str) -> None:
     """Waits until Prometheus lacks nothing.
 
-    Raises:
-        StackError: it still does; the message begins with `failed`.
+    Raises StackError: it still does; the message begins with `failed`.
     """
     if not becomes(lambda: not left(), _WATCHED_S, _ASK_S):
         raise StackError(f"{failed} after {_WATCHED_S:.0f} s:\n" + "\n".join(left()))

@@ -9,14 +9,14 @@ import msgspec
 
 from deploy.drills import compare, history, page
 from deploy.drills.catalogue import DRILLS
-from deploy.drills.history import HistoryError, Kept
+from deploy.drills.history import HistoryError
 from deploy.drills.hosts import HostError, Hosts, NotDrillableError, NotHealedError
 from deploy.drills.report import DrillRun, Report, sections
 from deploy.local.signals import unwinding
 from feedstore.errors import MissingExtraError
 from feedstore.follows.port import FollowStoreError
 from feedstore.widecolumn import StoreError
-from workers.cli.output import emit_json, note, say
+from workers.cli.output import answer, emit_json, note, say
 from workers.cli.session import CommandRefusedError, MisusedError, Session, TryLaterError, json_option, pass_session
 from workers.queue.port import QueueError
 
@@ -34,6 +34,10 @@ class _Drills(click.Group):
             return super().invoke(ctx)
         except (NotDrillableError, HostError) as error:
             raise TryLaterError(str(error)) from error
+        except HistoryError as error:
+            raise MisusedError(str(error)) from error
+        except NotHealedError as error:
+            raise CommandRefusedError(str(error)) from error
 
 
 @click.group(cls=_Drills, short_help="Cause faults on purpose on the Docker clusters.")
@@ -145,8 +149,6 @@ def _run(plans: Sequence["Plan"], run: Callable[["Plan"], DrillRun], folder: Pat
             note(f"{number} of {len(plans)}: {plan.drill.name}, seed {plan.seed}")
         try:
             made = run(plan)
-        except NotHealedError as error:
-            raise CommandRefusedError(str(error)) from error
         except (NotDrillableError, HostError, StoreError, FollowStoreError, QueueError) as error:
             if len(plans) == 1:
                 raise
@@ -209,7 +211,7 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
       feedctl drill compare before/ .feed/drills/
       feedctl drill compare old.json new.json --tolerance 10 --floor 0.2
     """
-    sets = [compare.by_drill(kept.report for kept in _kept(path)) for path in (old, new)]
+    sets = [compare.by_drill(kept.report for kept in history.load(path, note)) for path in (old, new)]
     shared = [name for name in sets[0] if name in sets[1]]
     if not shared:
         raise MisusedError(f"{old} and {new} have no drill in common: {_names(sets[0])}; {_names(sets[1])}")
@@ -221,10 +223,8 @@ def drill_compare(old: Path, new: Path, percent: float, floor_s: float, *, as_js
     for name in shared:
         comparison = compare.compared(sets[0][name], sets[1][name], tolerance)
         worse += comparison.got_worse
-        if as_json:
-            emit_json({"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)})
-        else:
-            say("\n".join(compare.text(comparison)))
+        value = {"got_worse": comparison.got_worse, **msgspec.structs.asdict(comparison)}
+        answer(value, "\n".join(compare.text(comparison)), as_json=as_json)
     if worse:
         raise CommandRefusedError(f"{worse} of {len(shared)} drills got worse")
 
@@ -244,7 +244,8 @@ def drill_history(session: Session, name: str | None, folder: Path | None, *, as
       feedctl drill history kill-host --json | jq .figures.page_gap_s
       feedctl drill history --table
     """
-    kept = [each for each in _kept(folder or session.home / "drills") if name in {None, each.report.setting.drill}]
+    found = history.load(folder or session.home / "drills", note)
+    kept = [each for each in found if name in {None, each.report.setting.drill}]
     if as_table:
         say("\n".join(compare.table(each.report for each in kept)))
         return
@@ -271,24 +272,14 @@ def drill_plot(report: Path) -> None:
     Examples:
       feedctl drill plot .feed/drills/kill-host-2026-01-31T120000Z-0.json
     """
-    try:
-        (kept,) = history.load(report, note)
-        drawn = history.draw(kept, history.samples_of(kept), note)
-    except HistoryError as error:
-        raise MisusedError(str(error)) from error
+    (kept,) = history.load(report, note)
+    drawn = history.draw(kept, history.samples_of(kept), note)
     if not drawn:
         raise CommandRefusedError(f"{report}: the picture could not be drawn")
     say(str(report.with_name(drawn)))
 
 
 _MAIN = ("pages_failed", "page_gap_s", "affected_read_back_s", "affected_write_back_s", "missing")
-
-
-def _kept(path: Path) -> list[Kept]:
-    try:
-        return history.load(path, note)
-    except HistoryError as error:
-        raise MisusedError(str(error)) from error
 
 
 def _names(runs: dict[str, list[Report]]) -> str:

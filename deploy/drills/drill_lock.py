@@ -33,8 +33,7 @@ class DrillLock:
         """Undoes the fault of an earlier drill that the mark names; returns the drill and its hosts, empty if there is
         no mark.
 
-        Raises:
-            NotDrillableError, HostError: it cannot be undone.
+        Raises NotDrillableError, HostError: it cannot be undone.
         """
         text = os.pread(self._descriptor, 1 << 16, 0)
         if not text:

@@ -42,8 +42,7 @@ class ClusterHealth:
         """Returns the marked hosts once all is well: every host runs, its servers are ready, every region server
         reports to the master, every region has a server. settled: also, every server of these clusters is old enough.
 
-        Raises:
-            NotDrillableError: it is not in time; the message says what is missing.
+        Raises NotDrillableError: it is not in time; the message says what is missing.
         """
         deadline = time.monotonic() + PATIENCE_S
         said_at = -_SAY_AGAIN_S

@@ -58,8 +58,7 @@ def load(path: Path, say: Callable[[str], None]) -> list[Kept]:
     """A report, or those of a folder in the order of time; `say` is told which files of a folder are no reports of this
     version.
 
-    Raises:
-        HistoryError: there is nothing there, or the one file named is no report.
+    Raises HistoryError: there is nothing there, or the one file named is no report.
     """
     if not path.is_dir():
         return [_load(path)]

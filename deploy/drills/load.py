@@ -63,12 +63,11 @@ class Load:
         each += [("write", region) for region in regions]
         return [("action", 0), *(("page", reader) for reader in range(READERS)), *each]
 
-    def save_one(self) -> int:
-        """Saves a pin before the load begins, and returns its id. Raises FollowStoreError."""
+    def save_one(self) -> None:
+        """Saves a pin. Raises FollowStoreError."""
         pin = self._next_pin()
         self.service.save_pin(pin)
         self.acknowledged.add(pin.pin)
-        return pin.pin
 
     @contextmanager
     def running(self, rng: random.Random) -> Iterator[None]:
@@ -119,14 +118,7 @@ class Load:
 
     def _act(self) -> None:
         while not self._stop.wait(ACTIONS_EVERY_S):
-            pin = self._next_pin()
-
-            def save(pin: Pin = pin) -> str:
-                self.service.save_pin(pin)
-                self.acknowledged.add(pin.pin)
-                return ""
-
-            self._timed("action", 0, save)
+            self._timed("action", 0, self.save_one)
 
     def _page(self, reader: int, rng: random.Random) -> None:
         while not self._stop.wait(PAGES_EVERY_S):
@@ -134,25 +126,20 @@ class Load:
             self._timed("page", reader, lambda user=user: self.service.page(user).served_by)  # type: ignore[misc]
 
     def _read(self, region: int, row: bytes) -> None:
-        def read() -> str:
+        def read() -> None:
             self.reads.read(row, None, 25, time.monotonic() + _READ_S)
-            return ""
 
         while not self._stop.wait(READS_EVERY_S):
             self._timed("read", region, read)
 
     def _write(self, region: int, put: Put) -> None:
-        def write() -> str:
-            self.writes.apply([put])
-            return ""
-
         while not self._stop.wait(WRITES_EVERY_S):
-            self._timed("write", region, write)
+            self._timed("write", region, lambda: self.writes.apply([put]))
 
-    def _timed(self, kind: Kind, caller: int, call: Callable[[], str]) -> None:
+    def _timed(self, kind: Kind, caller: int, call: Callable[[], str | None]) -> None:
         began = time.monotonic()
         try:
-            detail, is_done = call(), True
+            detail, is_done = call() or "", True
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a call that failed, and the load continues
             detail, is_done = f"{type(error).__name__}: {error}"[:200], False
         self.samples.append(CallSample(kind, caller, began, time.monotonic() - began, is_done, detail))

@@ -1,5 +1,6 @@
 """Where the regions of the feeds are, as hbase:meta has it."""
 
+from contextlib import closing
 from dataclasses import dataclass
 
 from feedstore.following import FEEDS
@@ -50,11 +51,8 @@ def _asked(gateway: Address, table: str) -> list[Region]:
     from thriftpy2.thrift import TException  # noqa: PLC0415
 
     try:
-        connection = happybase.Connection(gateway.host, gateway.port, timeout=_PATIENCE_MS)
-        try:
+        with closing(happybase.Connection(gateway.host, gateway.port, timeout=_PATIENCE_MS)) as connection:
             found = connection.table(table).regions()
-        finally:
-            connection.close()
     except (OSError, TException) as error:
         raise UnavailableError(f"{gateway}: where the regions of {table} are: {error}") from error
     return [

@@ -136,11 +136,11 @@ class Figures(msgspec.Struct, frozen=True):
     ] = None
 
 
-def _meaning(unit: str, what: str, *marks: str) -> Meaning:
-    return Meaning(unit, what, frozenset(marks))
-
-
-MEANINGS = {name: _meaning(*hint.__metadata__) for name, hint in get_type_hints(Figures, include_extras=True).items()}
+MEANINGS = {
+    name: Meaning(unit, what, frozenset(marks))
+    for name, hint in get_type_hints(Figures, include_extras=True).items()
+    for unit, what, *marks in [hint.__metadata__]
+}
 
 
 class Verdict(msgspec.Struct, frozen=True):

@@ -230,8 +230,7 @@ class _Run:
     def _just_before(self, scene: _Scene) -> _Scene:
         """The balancer may have moved regions since the target was chosen.
 
-        Raises:
-            NotDrillableError: no region is left on the target, or they are other regions.
+        Raises NotDrillableError: no region is left on the target, or they are other regions.
         """
         found = regions(self.url)
         if [each.start for each in found] != [each.start for each in scene.regions]:

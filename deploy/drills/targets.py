@@ -26,8 +26,7 @@ def choose(
     named: by the operator of the drill; None: the seed chooses among those that fit. regions: those of the feeds; meta:
     the host of hbase:meta. but: names that are left out.
 
-    Raises:
-        NotDrillableError: the host that is named is none that the drill may break, or no host fits.
+    Raises NotDrillableError: the host that is named is none that the drill may break, or no host fits.
     """
     possible = [host for host in _possible(drill, cluster, marked, active_master) if host.name not in but]
     if drill.aim in {"zone", "cluster"}:

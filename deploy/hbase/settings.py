@@ -37,8 +37,7 @@ class Setting:
 def read(name: str) -> list[Setting]:
     """The settings of a file of `deploy/hbase`, in its order.
 
-    Raises:
-        OSError, ValueError: there is no such file, or it is not one of Hadoop's configuration files.
+    Raises OSError, ValueError: there is no such file, or it is not one of Hadoop's configuration files.
     """
     try:
         # The file is ours, next to this one in the repository and in the image.

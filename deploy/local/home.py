@@ -92,8 +92,7 @@ class Home:
     def ports(self, wanted: Mapping[str, tuple[str, ...]]) -> Ports:
         """The recorded ports; those not recorded yet are chosen and recorded.
 
-        Raises:
-            StackError: the state file is not one of ours.
+        Raises StackError: the state file is not one of ours.
         """
         recorded = self._recorded()
         if missing := _missing(wanted, recorded):
@@ -128,8 +127,7 @@ class Home:
     def lock(self, say: Say) -> Iterator[None]:
         """Holds the home for one command: two that start the same server would both fail.
 
-        Raises:
-            StackError: another command holds it for too long.
+        Raises StackError: another command holds it for too long.
         """
         with (self.root / "lock").open("w") as file:
             if not _locked(file.fileno()):

@@ -31,8 +31,7 @@ def folder(profile: str) -> Path:
 def ensure(profile: str, say: Callable[[str], None]) -> Path:
     """The directory with the jars of a profile of the pom; the first call downloads them.
 
-    Raises:
-        StackError: Maven is missing, or could not get them; the message ends with its output.
+    Raises StackError: Maven is missing, or could not get them; the message ends with its output.
     """
 
     def get(new: Path) -> None:
@@ -57,8 +56,7 @@ def built_folder(name: str) -> Path:
 def build(name: str, say: Callable[[str], None]) -> Path:
     """The directory with the jar of one of BUILT, feedstore-NAME.jar; built if the sources are new.
 
-    Raises:
-        StackError: Maven is missing, or could not build it; the message ends with its output.
+    Raises StackError: Maven is missing, or could not build it; the message ends with its output.
     """
     module, jar = BUILT[name], f"feedstore-{name}.jar"
 

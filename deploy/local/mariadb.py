@@ -51,8 +51,7 @@ def server(home: Home, ports: Mapping[str, int]) -> Server:
 def install(data: Path, *options: str) -> None:
     """Makes a data directory, under another name first: an incomplete one must not look like a complete one.
 
-    Raises:
-        StackError: it cannot be made.
+    Raises StackError: it cannot be made.
     """
     new = data.with_name(f"{data.name}.new")
     shutil.rmtree(new, ignore_errors=True)

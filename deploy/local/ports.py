@@ -23,8 +23,7 @@ def choose(count: int, rng: random.Random, taken: Collection[int] = ()) -> list[
     They lie below the range from which the kernel takes ports for outgoing connections: a server that was killed must
     find its port free when it comes back, not taken by the client that tried to reach it.
 
-    Raises:
-        StackError: there are not that many.
+    Raises StackError: there are not that many.
     """
     chosen: list[int] = []
     highest = _highest()

@@ -66,8 +66,7 @@ def spawn(command: Command, log: Path, pid_file: Path) -> int:
     """Starts a server in a session of its own, so that it outlives this process and its terminal. It inherits no open
     file of this process: otherwise a lock of the caller would be held as long as the server runs.
 
-    Raises:
-        StackError: there is no such program.
+    Raises StackError: there is no such program.
     """
     program = installed(command.argv[0])
     logs.begin(log)
@@ -133,8 +132,7 @@ class HeldProcess:
     def kill(self) -> None:
         """SIGKILL; returns when the process is gone.
 
-        Raises:
-            StackError: it does not go.
+        Raises StackError: it does not go.
         """
         self.send(signal.SIGKILL)
         if not self.wait_gone(_KILL_S):

@@ -15,8 +15,7 @@ _SHOWN_LINES = 30
 def installed(program: str) -> str:
     """The path of a program.
 
-    Raises:
-        StackError: it is not installed.
+    Raises StackError: it is not installed.
     """
     # Servers live where the path of an ordinary user does not lead.
     path = os.pathsep.join((os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin"))

@@ -76,8 +76,7 @@ class Stack:
     def __init__(self, home: Path, say: Say = lambda _: None) -> None:
         """Opens a home; the first time, makes it and chooses its ports. Starts nothing.
 
-        Raises:
-            StackError: the home cannot be used.
+        Raises StackError: the home cannot be used.
         """
         self._home = Home(home.resolve())
         self._say = say
@@ -154,8 +153,7 @@ class Stack:
     def start(self, *names: str, deadline_s: float = READY_S, wait: bool = True) -> None:
         """Starts just these servers, whether the servers that they need run or not. wait: until they answer.
 
-        Raises:
-            StackError: as `up`.
+        Raises StackError: as `up`.
         """
         with self._home.lock(self._say):
             if wait:
@@ -168,8 +166,7 @@ class Stack:
     def stop(self, *names: str) -> None:
         """Asks the servers to end, first those that need others, and kills those that do not end in time.
 
-        Raises:
-            StackError: one survived both.
+        Raises StackError: one survived both.
         """
         with self._home.lock(self._say):
             remaining = [self._servers[name] for name in expand(names)]
@@ -181,8 +178,7 @@ class Stack:
     def kill(self, *names: str) -> None:
         """SIGKILL, all of them at once; returns when they are gone.
 
-        Raises:
-            StackError: one does not go.
+        Raises StackError: one does not go.
         """
         with self._home.lock(self._say):
             self._kill(expand(names))
@@ -342,8 +338,7 @@ class Stack:
 def expand(names: Iterable[str]) -> list[str]:
     """The servers that are meant, each once, in the order of NAMES; all if none is named.
 
-    Raises:
-        StackError: there is no such server.
+    Raises StackError: there is no such server.
     """
     wanted: set[str] = set()
     for name in names:

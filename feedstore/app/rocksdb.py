@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from feedstore import durable
 from feedstore.app.places import Prepare, replica
 from feedstore.widecolumn import Access, Cluster, Table, UnavailableError
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
@@ -43,11 +44,7 @@ class DirectoryPlace:
     def remove(self) -> None:
         try:
             if self.path.exists():
-                # Renamed first, because half a cluster would look like a damaged one.
-                gone = self.path.with_name(self.path.name + ".gone")
-                shutil.rmtree(gone, ignore_errors=True)
-                self.path.rename(gone)
-                shutil.rmtree(gone)
+                durable.remove_tree(self.path)
         except OSError as error:
             raise UnavailableError(str(error)) from error
 

@@ -15,6 +15,7 @@ from feedstore.errors import ConfigError, MissingExtraError
 from feedstore.following import FEEDS, feed_table, trusted_watermark
 from feedstore.follows import sqlite
 from feedstore.follows.store import FollowStore
+from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource, TracedReplicas
@@ -205,11 +206,8 @@ def open_cluster(
 
     def open_named() -> Cluster:
         opened = where.open(wanted, access)
-        try:
+        with closed_on_error(opened):
             _refuse_another(opened, name, access)
-        except BaseException:
-            opened.close()
-            raise
         return opened
 
     return LazyCluster(open_named)

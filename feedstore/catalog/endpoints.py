@@ -121,7 +121,8 @@ def _swapped(name: str, swaps: Swaps) -> Swapped:
     Operators may read how a cluster failed.
     """
     if not swaps.failed:
-        return Swapped(name, [wire.swap_line(cluster, swap) for cluster, swap in swaps.done.items()])
+        lines = [SwapLine(each, now, before, now != before) for each, (now, before) in swaps.done.items()]
+        return Swapped(name, lines)
     said = [f"{cluster}: {error}" for cluster, error in swaps.failed.items()]
     said += [f"{cluster}: {swap.generation} is in use" for cluster, swap in swaps.done.items()]
     detail = "; ".join(said)

@@ -8,6 +8,7 @@ What may be raised, sorted by what the caller should do:
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple
@@ -171,10 +172,7 @@ class CatalogService:
 
 
 def _swap_in(served: ServedCatalog, cluster: str, swap: Callable[[CatalogStore, str], Swap], generation: str) -> Swap:
-    store = served.stores[cluster]()
-    try:
+    with closing(served.stores[cluster]()) as store:
         swapped = swap(store, generation)
         served.watch.note_generations(cluster, store.generations())
-    finally:
-        store.close()
     return swapped

@@ -6,10 +6,9 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from feedstore.catalog.forms import Form
-from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, Generation, Update
+from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, Update
 from feedstore.catalog.posting import UPDATES_MAX, UpdateLine
 from feedstore.catalog.service import CatalogState
-from feedstore.catalog.swaps import Swap
 from feedstore.catalog.watch import Facts
 from feedstore.http.wire import MAX_EXACT, Count, Ms
 from feedstore.validation import words
@@ -206,20 +205,15 @@ def catalog_line(state: CatalogState, now_ms: int) -> CatalogLine:
     )
 
 
-def swap_line(cluster: str, swap: Swap) -> SwapLine:
-    return SwapLine(cluster, swap.generation, swap.before, swap.generation != swap.before)
-
-
 def _cluster_line(name: str, facts: Facts | None, now_ms: int) -> CatalogClusterLine:
     if facts is None:
         return CatalogClusterLine(name, [], None, None, None, None, None)
-    generations = [_generation_line(each) for each in facts.generations]
+    generations = [
+        GenerationLine(each.id, each.as_of_ms, each.records, each.bytes or None, each.current, each.used)
+        for each in facts.generations
+    ]
     delta = facts.delta
     behind = facts.behind_ms(now_ms)
     return CatalogClusterLine(
         name, generations, delta.floor_ms, delta.known_ms or None, behind, delta.entries, facts.answered_ms
     )
-
-
-def _generation_line(each: Generation) -> GenerationLine:
-    return GenerationLine(each.id, each.as_of_ms, each.records, each.bytes or None, each.current, each.used)

@@ -68,7 +68,7 @@ def _feed(api: FeedApi, asked: Asked[FeedQuery, None]) -> FeedPage:
     cursor = api.cursors.opened(owner, _set(query.cursor))
     if query.hydrate:
         pins = api.service.pins_page(user, query.limit, cursor, asked.deadline_s)
-        lines = wire.pin_lines(pins.pins)
+        lines = [wire.EntryLine(str(pin.pin), pin.created_ms, str(pin.owner), str(pin.board)) for pin in pins.pins]
         return FeedPage(str(user), lines, api.cursors.signed(owner, pins.cursor), pins.served_by, pins.behind_ms)
     page = api.service.page(user, query.limit, cursor, asked.deadline_s)
     lines = cast("list[wire.EntryLine]", wire.entry_lines(page.columns))  # encodes like one
@@ -141,7 +141,7 @@ def _followers(api: FeedApi, asked: Asked[RelationsQuery, None]) -> Followers:
     followee = Followee("board", ids["board"]) if "board" in ids else Followee("user", ids["user"])
     owner = f"followers:{followee.kind}:{followee.id}"
     page = api.service.followers(followee, asked.query.limit, api.cursors.opened(owner, _set(asked.query.cursor)))
-    lines = [wire.line_of_follower(each) for each in page.followers]
+    lines = [wire.line_of_edge(each) for each in page.followers]
     return Followers(lines, api.cursors.signed(owner, page.cursor))
 
 

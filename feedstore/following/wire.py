@@ -12,7 +12,6 @@ from feedstore.domain import (
     Followed,
     Followee,
     InvalidValueError,
-    Pin,
     PinDeleted,
     PinSaved,
     Unfollowed,
@@ -229,22 +228,14 @@ def entry_lines(columns: Sequence[bytes]) -> msgspec.Raw:
     return msgspec.Raw(_lines_format(len(columns)) % tuple(pins_and_times(columns)))
 
 
-def pin_lines(pins: list[Pin]) -> list[EntryLine]:
-    return [EntryLine(str(pin.pin), pin.created_ms, str(pin.owner), str(pin.board)) for pin in pins]
-
-
 def edge_line(follower: int, followee: Followee, since_ms: int | None, *, follows: bool) -> EdgeLine:
     user = str(followee.id) if followee.kind == "user" else UNSET
     board = str(followee.id) if followee.kind == "board" else UNSET
     return EdgeLine(str(follower), follows, since_ms, user, board)
 
 
-def line_of_edge(edge: Edge) -> EdgeLine:
+def line_of_edge(edge: Edge | Follower) -> EdgeLine:
     return edge_line(edge.follower, edge.followee, edge.ts, follows=edge.active)
-
-
-def line_of_follower(follower: Follower) -> EdgeLine:
-    return edge_line(follower.follower, follower.followee, follower.ts, follows=follower.active)
 
 
 def line_of_action(done: Followed | Unfollowed) -> EdgeLine:

@@ -13,7 +13,7 @@ from feedstore.follows import copies, recording
 from feedstore.follows.copies import LostRecords
 from feedstore.follows.port import MAX_PAGE, Reconciled
 from feedstore.follows.recording import Claims
-from feedstore.follows.shard import EdgeKey, EdgeRow, FollowerRow, PinIndexRow, PinRow, Shard, Wanted
+from feedstore.follows.shard import EdgeRow, FollowerRow, PinIndexRow, PinRow, Shard, Wanted
 from feedstore.follows.watched import Shards
 
 _Row = TypeVar("_Row", bound=tuple[Any, ...])
@@ -34,7 +34,9 @@ def walk(shards: Shards, *, write: bool) -> Iterator[Reconciled]:
         for lines in _pages(shards, number, lambda shard, after: shard.all_lines_after(after, MAX_PAGE), 4):
             yield _of_lines(shards, number, lines, write=write)
     for number in every:
-        for edges in _pages(shards, number, _edges_after, 3):
+        for edges in _pages(
+            shards, number, lambda shard, after: shard.all_edges_after(after[:3], MAX_PAGE, tombstones=True), 3
+        ):
             yield _of_edges(shards, edges, write=write)
         for pins in _pages(shards, number, lambda shard, after: shard.pins_after(after[0], MAX_PAGE), 1):
             yield _of_pins(shards, pins, write=write)
@@ -48,10 +50,6 @@ def _pages(
     while page := shards.on(number, lambda shard, after=after: read(shard, after)):  # type: ignore[misc]  # bound now
         yield page
         after = page[-1][:key]
-
-
-def _edges_after(shard: Shard, after: EdgeKey) -> list[EdgeRow]:
-    return shard.all_edges_after(after[:3], MAX_PAGE, tombstones=True)
 
 
 def _of_followers(shards: Shards, rows: Sequence[FollowerRow], *, write: bool) -> Reconciled:

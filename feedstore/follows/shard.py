@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from feedstore.domain import FolloweeKind
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.port import ROW_ACTIONS, ROW_BYTES, Backlog, RecordCounts
+from feedstore.portions import portions
 
 KIND_CODES: Final[dict[FolloweeKind, int]] = {"board": 0, "user": 1}
 """The code of each kind of followee in rows. The codes sort as followees do."""
@@ -66,15 +67,7 @@ UnrelayedRow = tuple[int, int, bytes]
 
 def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
     """Yields the rows of the outbox that hold these encoded actions, in order, each as (number of actions, body)."""
-    some: list[bytes] = []
-    size = 0
-    for action in actions:
-        if some and (len(some) == ROW_ACTIONS or size + len(action) >= ROW_BYTES):
-            yield len(some), b",".join(some)
-            some, size = [], 0
-        some.append(action)
-        size += len(action) + 1
-    if some:
+    for some in portions(actions, lambda action: len(action) + 1, ROW_BYTES, ROW_ACTIONS):
         yield len(some), b",".join(some)
 
 

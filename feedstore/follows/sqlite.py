@@ -9,7 +9,7 @@ A shard is chosen by a hash of an id: the number and the order of a store's file
 import itertools
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple
@@ -47,7 +47,9 @@ from feedstore.follows.shard import (
 from feedstore.follows.sqlite_files import USE, migrate, version_in, version_of
 from feedstore.follows.store import FollowStore
 from feedstore.follows.versions import lost, refuse_shard, refuse_version
+from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
+from feedstore.portions import chunks
 from feedstore.sqlite_file import SqliteFile
 from feedstore.tracing import UNTRACED, Tracer
 
@@ -78,13 +80,10 @@ def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tr
     Raises FollowStoreUnavailableError: a file is missing, something else, not this shard, or not up to date.
     """
     shards: list[SQLiteShard] = []
-    try:
+    with ExitStack() as opened:
         for number, path in enumerate(paths):
-            shards.append(_open_shard(path, number, len(paths), clock))
-    except BaseException:
-        for shard in shards:
-            shard.close()
-        raise
+            shards.append(opened.enter_context(closing(_open_shard(path, number, len(paths), clock))))
+        opened.pop_all()
     return FollowStore(shards, meter=meter, tracer=tracer)
 
 
@@ -105,13 +104,9 @@ def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteSha
     if not path.is_file():
         raise lost(path, "no such file")
     file = SqliteFile(path, USE)
-    try:
-        with file.read() as connection:
-            refuse_version(path, version_of(connection), "sqlite")
-            _check(path, (number, count), connection)
-    except BaseException:
-        file.close()
-        raise
+    with closed_on_error(file), file.read() as connection:
+        refuse_version(path, version_of(connection), "sqlite")
+        _check(path, (number, count), connection)
     return SQLiteShard(file, clock)
 
 
@@ -146,8 +141,8 @@ def _select_many(connection: sqlite3.Connection, template: str, width: int, keys
     """The rows that a statement finds for many keys, chunk by chunk. Its `{}` is where the keys go. The last chunk is
     filled up with nulls, which match nothing.
     """
-    for start in range(0, len(keys), _SIZES[-1]):
-        statement, bound = _bound(template, width, keys[start : start + _SIZES[-1]])
+    for chunk in chunks(keys, _SIZES[-1]):
+        statement, bound = _bound(template, width, chunk)
         yield from connection.execute(statement, bound).fetchall()
 
 
@@ -158,8 +153,8 @@ def _first_of_many(
     rows do. `named` is bound before the keys, and the limit behind them.
     """
     rows: list[Any] = []
-    for start in range(0, len(keys), _SIZES[-1]):
-        statement, bound = _bound(template, 1, keys[start : start + _SIZES[-1]])
+    for chunk in chunks(keys, _SIZES[-1]):
+        statement, bound = _bound(template, 1, chunk)
         rows += connection.execute(statement, (*named, *bound, limit - len(rows))).fetchall()
         if len(rows) == limit:
             break
@@ -458,9 +453,12 @@ class SQLiteShard:
         latest_ms: int = connection.execute("SELECT latest_ms FROM shard_state").fetchone()[0]
         return max(self._clock(), latest_ms)
 
-    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+    def _many(self, template: str, width: int, keys: Sequence[Any]) -> list[Any]:
         with self._database.read() as connection:
-            return list(_select_many(connection, _REFILLS, 2, keys))
+            return list(_select_many(connection, template, width, keys))
+
+    def refill_times(self, keys: Sequence[tuple[int, str]]) -> list[RefillRow]:
+        return self._many(_REFILLS, 2, keys)
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
         with self._database.write() as connection:
@@ -533,8 +531,7 @@ class SQLiteShard:
         return rows
 
     def edges(self, keys: Sequence[EdgeKey]) -> list[EdgeRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _EDGES, 3, keys))
+        return self._many(_EDGES, 3, keys)
 
     def active_edges_after(self, places: Sequence[EdgeKey], limit: int) -> list[EdgeRow]:
         rows: list[EdgeRow] = []
@@ -574,16 +571,13 @@ class SQLiteShard:
         return rows
 
     def pins(self, pins: Sequence[int]) -> list[PinRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _PINS, 1, pins))
+        return self._many(_PINS, 1, pins)
 
     def deletions(self, pins: Sequence[int]) -> dict[int, int]:
-        with self._database.read() as connection:
-            return dict(_select_many(connection, _DELETIONS, 1, pins))
+        return dict(self._many(_DELETIONS, 1, pins))
 
     def board_owners(self, boards: Sequence[int]) -> dict[int, int]:
-        with self._database.read() as connection:
-            return dict(_select_many(connection, _BOARDS, 1, boards))
+        return dict(self._many(_BOARDS, 1, boards))
 
     def boards_of(self, owners: Sequence[int], after: BoardRow, limit: int) -> list[BoardRow]:
         rows: list[BoardRow] = []
@@ -651,12 +645,10 @@ class SQLiteShard:
         return rows
 
     def follower_rows(self, keys: Sequence[FollowerKey]) -> list[FollowerRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _FOLLOWER_ROWS, 3, keys))
+        return self._many(_FOLLOWER_ROWS, 3, keys)
 
     def lines(self, keys: Sequence[PinIndexKey]) -> list[PinIndexRow]:
-        with self._database.read() as connection:
-            return list(_select_many(connection, _LINES, 4, keys))
+        return self._many(_LINES, 4, keys)
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0

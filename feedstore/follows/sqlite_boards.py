@@ -12,6 +12,7 @@ from typing import Any, Final
 from feedstore.domain import MAX_ID
 from feedstore.follows.arranging import LineKey, PinAt, PlacedRow, Run, Start, Way
 from feedstore.follows.shard import PinIndexRow
+from feedstore.portions import chunks
 
 _BYTES: Final = 16
 _MARKS: Final = (2, 4, 8)
@@ -149,8 +150,7 @@ def run(
 
 
 def pins(connection: sqlite3.Connection, board: int, keys: Sequence[LineKey]) -> Iterator[PinAt]:
-    for start in range(0, len(keys), _MARKS[-1]):
-        chunk = keys[start : start + _MARKS[-1]]
+    for chunk in chunks(keys, _MARKS[-1]):
         size = next(size for size in _MARKS if size >= len(chunk))
         bound = [board, None, None, None, None, None, None, *_padded(chunk, size)]
         for _, created_ms, pin, alive, sequence, moved_ms, _ in connection.execute(_LOOK_UP[size], bound):

@@ -77,6 +77,7 @@ from feedstore.follows.shard import (
 )
 from feedstore.follows.watched import Shards, boot_s
 from feedstore.metering import UNCOUNTED, Meter
+from feedstore.portions import chunks
 from feedstore.tracing import UNTRACED, Context, Tracer
 
 MAX_KEY = 128
@@ -795,10 +796,10 @@ def _index(shard: Shard, followers: list[FollowerRow], pins: list[PinIndexRow]) 
     for key in _INDEX_ORDER:
         followers.sort(key=key)
         pins.sort(key=key)
-    for start in range(0, len(followers), INDEXED_AT_ONCE):
-        shard.index_followers(followers[start : start + INDEXED_AT_ONCE])
-    for start in range(0, len(pins), INDEXED_AT_ONCE):
-        shard.index_pins(pins[start : start + INDEXED_AT_ONCE])
+    for some in chunks(followers, INDEXED_AT_ONCE):
+        shard.index_followers(some)
+    for lines in chunks(pins, INDEXED_AT_ONCE):
+        shard.index_pins(lines)
 
 
 def _claim(shard: Shard, claims: Claims) -> Claims:

@@ -500,7 +500,7 @@ class Whole(asyncio.Transport):
             return
         self.flush()
         if self._connection.end() and lingers:
-            self.is_closing = _yes  # type: ignore[method-assign]
+            self.is_closing = lambda: True  # type: ignore[method-assign]
             self._transport.write_eof()
             self._transport.resume_reading()
         else:
@@ -537,10 +537,6 @@ def _without_offer(parser: httptools.HttpRequestParser, url: bytes, headers: lis
 
 
 def _nothing() -> None: ...
-
-
-def _yes() -> bool:
-    return True
 
 
 def _no_request(error: httptools.HttpParserError, data: bytes) -> ProblemError:

@@ -3,13 +3,13 @@
 What was stamped while a clock was ahead keeps its time. From then on stores stamp the right time, and clusters tell it.
 """
 
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
+from feedstore import durable
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
@@ -94,13 +94,5 @@ def _catalogs_ahead(config: Config, now_ms: int) -> Iterator[AheadCatalog]:
         if max(known_ms) <= (now_ms if is_built else now_ms + APART_MAX_MS):
             continue
         if removed := is_built and found.path is not None:
-            _remove(found.path)
+            durable.remove_tree(found.path, ignore_errors=True)
         yield AheadCatalog(name, cluster.name, removed, found.path)
-
-
-def _remove(path: Path) -> None:
-    """Removes a directory: it is gone as a whole, whenever this is interrupted."""
-    gone = path.with_name(path.name + ".gone")
-    shutil.rmtree(gone, ignore_errors=True)
-    path.rename(gone)
-    shutil.rmtree(gone, ignore_errors=True)

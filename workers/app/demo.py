@@ -19,6 +19,7 @@ from feedstore.following import FEEDS, Page, feeds_ascending
 from feedstore.following.pages import FeedPages
 from feedstore.follows.port import ActionRefusedError, Request, actions_in
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from workers.app import until, wiring
 from workers.boards.walks import checked
 from workers.following import landed
@@ -278,8 +279,8 @@ class Demo:
 
     def _pins(self, entries: Sequence[Entry]) -> dict[int, Pin]:
         found: dict[int, Pin] = {}
-        for start in range(0, len(entries), 500):
-            states = self._ports.follows.pins([entry.pin for entry in entries[start : start + 500]])
+        for some in chunks(entries, 500):
+            states = self._ports.follows.pins([entry.pin for entry in some])
             found |= {pin: state.pin for pin, state in states.items()}
         return found
 

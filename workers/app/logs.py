@@ -9,13 +9,14 @@ import socket
 import stat
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TextIO
 
 import msgspec
 import structlog
 
+from feedstore.portions import portions
 from feedstore.tracing import UNTRACED, Tracer
 from workers.app import hints
 from workers.app.hints import shown, shown_json
@@ -81,7 +82,7 @@ class Lines:
     def _write(self) -> None:
         with self._lock:
             said, self._said, self._loop = self._said, [], None
-            for lines in _writes(said):
+            for lines in portions(said, lambda line: len(line.encode(errors="backslashreplace")), _WRITE_MAX):
                 self._clear_line()
                 # Both lines or neither: otherwise the short one would find room again and again, and the others none.
                 before = self._rendered(_dropped(self._dropped)) + "\n" if self._dropped else ""
@@ -154,21 +155,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
-
-
-def _writes(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Groups lines into writes that a pipe takes as a whole."""
-    found: list[str] = []
-    size = 0
-    for line in lines:
-        number = len(line.encode(errors="backslashreplace"))
-        if found and size + number > _WRITE_MAX:
-            yield found
-            found, size = [], 0
-        found.append(line)
-        size += number
-    if found:
-        yield found
 
 
 def _dropped(count: int) -> _Event:

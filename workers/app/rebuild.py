@@ -118,8 +118,7 @@ def pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
 
     Raises GroupBusyError: another member has partitions of the group, and only its messages are left.
     """
-    consumer = queue.consumer(topic, group)
-    try:
+    with closing(queue.consumer(topic, group)) as consumer:
         left = lag_of(queue, topic, group)
         in_vain = 0
         while left > 0 and (lag := lag_of(queue, topic, group)):
@@ -132,5 +131,3 @@ def pass_over(queue: Queue, topic: Topic[object], group: str) -> None:
                 )
             left -= len(messages)
             consumer.commit({message.partition: message.offset + 1 for message in messages})
-    finally:
-        consumer.close()

@@ -19,6 +19,7 @@ from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.catalog.settings import posted
+from feedstore.errors import ConfigError
 from feedstore.widecolumn import Cluster, DamagedError
 from feedstore.widecolumn.progress import PROGRESS, Progress
 from workers.app import wiring
@@ -27,14 +28,6 @@ from workers.following.applied import furthest, note_new_queue
 from workers.following.ports import Ports
 from workers.queue.embedded import NoQueueError, stored_partitions
 from workers.queue.port import QueueUnavailableError
-
-
-class OtherPartitionsError(Exception):
-    """The lost queue had other numbers of partitions than `feed.toml` says; the message names both."""
-
-
-class DamagedClusterError(Exception):
-    """A cluster cannot be read, so it cannot note what it lacks; the message says what to do."""
 
 
 class Reindexed(NamedTuple):
@@ -74,8 +67,8 @@ def reindex(config: Config) -> Reindexed:
     """Creates a queue in a file again. The caller holds the home, and `is_lost` says that the queue is gone.
 
     Raises:
-        OtherPartitionsError, DamagedClusterError: nothing was changed.
-        ConfigError, FollowStoreUnavailableError, UnavailableError, CatalogUnavailableError, QueueError: do it again.
+        ConfigError, DamagedError: nothing was changed.
+        FollowStoreUnavailableError, UnavailableError, CatalogUnavailableError, QueueError: do it again.
     """
     with ExitStack() as stack:
         follows = feedstore_wiring.open_follows(config, feedstore_wiring.clock_of(config))
@@ -118,7 +111,7 @@ def _progress(cluster: Cluster, name: str) -> Progress:
         progress.state()
     except DamagedError as error:
         # It is not removed: it may be a healthy one of another name.
-        raise DamagedClusterError(
+        raise DamagedError(
             f"{error}. No queue was made. First move the directory of cluster {name} away, then: feedctl reindex"
         ) from error
     return progress
@@ -140,12 +133,12 @@ def _note_gaps(config: Config) -> None:
 
 
 def _refuse_other_partitions(config: Config, clusters: dict[str, Progress]) -> None:
-    """Raises OtherPartitionsError if the lost queue had other partitions: ticks of partitions that no longer exist
+    """Raises ConfigError if the lost queue had other partitions: ticks of partitions that no longer exist
     would keep the watermarks back for ever.
     """
     for name, progress in clusters.items():
         if (had := progress.partitions()) > config.partitions:
-            raise OtherPartitionsError(
+            raise ConfigError(
                 f"{config.sources.blamed('queue.partitions')}: queue.partitions: {config.partitions}, and cluster"
                 f" {name} was written from a queue of {had}: set it to {had}"
             )

@@ -3,7 +3,7 @@
 import heapq
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from itertools import chain
 from typing import Final
@@ -12,6 +12,7 @@ from feedstore.catalog.pins import entry_of, key_of
 from feedstore.catalog.port import CatalogStore, CatalogUnavailableError, Generation, InUse
 from feedstore.follows.port import MAX_PAGE, FollowStoreUnavailableError, PinState
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from workers.catalog import side_by_side
 from workers.catalog.load import SuspiciousGenerationError, refuse_smaller
 from workers.catalog.side_by_side import Outcomes, in_each
@@ -92,8 +93,8 @@ def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Gen
     """
     differing: list[int] = []
     try:
-        for first in range(0, len(pins), MAX_PAGE):
-            differing += _differing(store, follows, generation, pins[first : first + MAX_PAGE])
+        for some in chunks(pins, MAX_PAGE):
+            differing += _differing(store, follows, generation, some)
     except FollowStoreUnavailableError as error:
         raise CatalogUnavailableError(
             f"generation {generation.id} is not used, because it cannot be compared with the follow store: {error}"
@@ -105,7 +106,7 @@ def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Gen
         )
 
 
-def _differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> Iterator[int]:
+def _differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: Sequence[int]) -> Iterator[int]:
     found = store.look(generation.id, [key_of(pin) for pin in pins])
     for pin, state in follows.pins(pins).items():
         # If a pin was deleted since, the delta says so.

@@ -54,7 +54,8 @@ class PinComparison:
         found = self._catalog.fetch([key_of(state.pin.pin) for state in page])
         self.known_ms = found.known_ms if self.known_ms is None else min(self.known_ms, found.known_ms)
         for state in page:
-            if changed_ms(state) > found.known_ms:
+            changed_ms = state.saved_ms if state.deleted_ms is None else state.deleted_ms
+            if changed_ms > found.known_ms:
                 self.later += 1
                 continue
             self.compared += 1
@@ -62,11 +63,6 @@ class PinComparison:
             kind = _kind(state, key, found.records.get(key))
             if kind is not None:
                 yield PinDifference(state.pin.pin, kind)
-
-
-def changed_ms(state: PinState) -> int:
-    """When a pin was last saved or deleted."""
-    return state.saved_ms if state.deleted_ms is None else state.deleted_ms
 
 
 def _kind(state: PinState, key: bytes, record: bytes | None) -> Kind | None:

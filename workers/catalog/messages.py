@@ -11,8 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_KEYS, MAX_RECORD_BYTES, MAX_TIME_MS, Update
+from feedstore.portions import portions
 from workers.pipeline.ticks import Tick
-from workers.queue.port import VERSION, decoded, portions, refuse_version
+from workers.queue.port import VERSION, decoded, refuse_version
 
 BATCH_BYTES: Final = 256 * 1_024
 """The most bytes of a message's updates, unless it is a single one: as base64 they are a third longer, and a poll of

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import IO, Final
 
 from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError
-from workers.queue.port import portions
+from feedstore.portions import portions
 
 PART_BYTES: Final = 64 << 20
 """About how many bytes of entries are in memory at once."""

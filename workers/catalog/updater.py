@@ -13,6 +13,7 @@ import structlog
 
 from feedstore.catalog.port import MAX_KEYS, CatalogStore, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS
+from feedstore.portions import chunks
 from workers.catalog.messages import Posted
 from workers.pipeline.ticks import KnownPartitions, Tick
 from workers.queue.port import GroupBusyError, Queue, Topic, lost_of, reset, rewind
@@ -40,6 +41,9 @@ class Updater(Generic[Body]):
     message says to the catalog. now: the time by the clock that dates ticks and the queue's messages. kept_ms: the
     least time for which the queue keeps messages.
     """
+
+    takes_all_kept = False
+    """Whether the messages that the queue keeps are read even for a delta that knows nothing."""
 
     def __init__(
         self,
@@ -77,7 +81,7 @@ class Updater(Generic[Body]):
         try:
             if lost:
                 reset(self._queue, self._topic, self._group)
-            if self._goes_back(known_ms):
+            if known_ms or self.takes_all_kept:
                 again = rewind(self._queue, self._topic, self._group, max(1, known_ms - CLOCKS_APART_MS))
                 _log.info("catalog.begins", group=self._group, messages_again=again)
         except GroupBusyError:
@@ -91,8 +95,8 @@ class Updater(Generic[Body]):
     def enter(self, bodies: Iterable[Body]) -> None:
         """Enters the updates of messages; durable when it returns. Raises CatalogUnavailableError: enter all again."""
         updates = [update for body in bodies for update in self._updates_of(body)]
-        for first in range(0, len(updates), MAX_KEYS):
-            self._store.update(updates[first : first + MAX_KEYS])
+        for some in chunks(updates, MAX_KEYS):
+            self._store.update(some)
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is; other members of the group hear the ticks of other partitions. A tick that
@@ -135,10 +139,6 @@ class Updater(Generic[Body]):
             # on.
             self._store.note_gap(now_ms)
 
-    def _goes_back(self, known_ms: int) -> bool:
-        """Whether messages must be read again, given that the delta knows everything up to `known_ms`."""
-        return known_ms > 0
-
     def _warn(self, until_ms: int, lost: int | None) -> None:
         _log.warning("catalog.gap", group=self._group, until_ms=until_ms, messages_lost=lost)
 
@@ -150,6 +150,8 @@ class PostedUpdater(Updater[Posted]):
     longer keeps messages. If the topic has lost nothing yet, the delta is complete from the first update, and takes a
     generation of any age.
     """
+
+    takes_all_kept = True
 
     def _note_gaps(self, known_ms: int, now_ms: int, lost: int | None) -> None:
         # An update may have a date later than the moment at which it was posted.
@@ -168,9 +170,6 @@ class PostedUpdater(Updater[Posted]):
         if lost != 0 or (gone_ms > 1 and 0 < known_ms < now_ms - self._kept_ms):
             self._warn(gone_ms, lost)
             self._store.note_gap(gone_ms)
-
-    def _goes_back(self, known_ms: int) -> bool:  # noqa: ARG002 - a delta that knows nothing takes all that is kept
-        return True
 
 
 def posted_to(catalog: str) -> Callable[[Posted], Iterable[Update]]:

@@ -10,7 +10,7 @@ from feedstore.boards import FROM_BOTTOM, MAX_PAGE, BoardFindings, BoardPin, Boa
 from feedstore.domain import RespaceAsked
 from workers.boards.files import export
 from workers.boards.walks import checked, every_arranged, respaced
-from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
+from workers.cli.output import ProgressLine, answer, emit_json, note, plural, say, when
 from workers.cli.session import ID, REFUSED, Session, json_option, pass_session
 
 
@@ -121,10 +121,8 @@ def export_board(session: Session, board_id: int, file: Path, *, as_json: bool) 
             pins = export(Boards(follows), board_id, file, lambda done: progress.count(done, "pin"))
     except OSError as error:
         raise click.FileError(str(file), error.strerror or str(error)) from error
-    if as_json:
-        emit_json({"board": board_id, "pins": pins, "file": str(file)})
-    else:
-        note(f"board {board_id}: {plural(pins, 'pin')} written to {file}")
+    text = f"board {board_id}: {plural(pins, 'pin')} written to {file}"
+    answer({"board": board_id, "pins": pins, "file": str(file)}, text, as_json=as_json, tell=note)
 
 
 # Checking
@@ -164,10 +162,8 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
                 found += _tell(each, part, as_json=as_json)
                 if progress.due():
                     progress.show(f"{plural(count, 'board')}, {pins:,} pins, {plural(found, 'finding')}")
-    if as_json:
-        emit_json({"boards": count, "pins": pins, "findings": found})
-    else:
-        note(f"{plural(count, 'board')}, {plural(pins, 'pin')}: {plural(found, 'finding')}")
+    text = f"{plural(count, 'board')}, {plural(pins, 'pin')}: {plural(found, 'finding')}"
+    answer({"boards": count, "pins": pins, "findings": found}, text, as_json=as_json, tell=note)
     if found:
         note(
             "what to do if they are still there when the workers are idle: docs/operating.md, Is every board in order?"
@@ -179,17 +175,13 @@ def _tell(board_id: int, part: BoardFindings, *, as_json: bool) -> int:
     """Prints the findings of a part of a board; returns how many there are."""
     above = {lower: upper for upper, lower in part.ties}
     for pin in part.narrow:
-        if as_json:
-            emit_json({"board": board_id, "finding": "narrow", "pin": pin})
-            continue
         what = f"at the same place as pin {above[pin]}" if pin in above else "little room above it"
-        say(f"narrow  board {board_id}, pin {pin}: {what}: feedctl board respace {board_id} {pin}")
+        text = f"narrow  board {board_id}, pin {pin}: {what}: feedctl board respace {board_id} {pin}"
+        answer({"board": board_id, "finding": "narrow", "pin": pin}, text, as_json=as_json)
     for key in part.dead:
-        if as_json:
-            emit_json({"board": board_id, "finding": "dead", "pin": key.pin})
-        else:
-            what = "deleted, and still has a place"
-            say(f"dead    board {board_id}, pin {key.pin}: {what}: feedctl board respace {board_id}")
+        what = "deleted, and still has a place"
+        text = f"dead    board {board_id}, pin {key.pin}: {what}: feedctl board respace {board_id}"
+        answer({"board": board_id, "finding": "dead", "pin": key.pin}, text, as_json=as_json)
     return len(part.narrow) + len(part.dead)
 
 
@@ -259,7 +251,5 @@ def reset(session: Session, board_id: int, *, as_json: bool) -> None:
         while not boards.reset(board_id):
             steps += 1
             progress.count(steps, "transaction")
-    if as_json:
-        emit_json({"board": board_id, "reset": True})
-    else:
-        note(f"board {board_id} is in the order of time")
+    text = f"board {board_id} is in the order of time"
+    answer({"board": board_id, "reset": True}, text, as_json=as_json, tell=note)

@@ -28,7 +28,7 @@ from workers.catalog.files import batches_of, entries_of
 from workers.catalog.posting import publish
 from workers.catalog.side_by_side import in_each
 from workers.catalog.sorting import by_key
-from workers.cli.output import ProgressLine, ago, emit_json, note, plural, say, when
+from workers.cli.output import ProgressLine, ago, answer, emit_json, note, plural, say, when
 from workers.cli.session import NOT_NOW, REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 _WAIT_S: Final = 10.0
@@ -79,10 +79,8 @@ def list_(session: Session, name: str | None, *, as_json: bool) -> None:
                     generations, delta = reader.generations(), reader.delta()
             except CatalogUnavailableError as error:
                 away += 1
-                if as_json:
-                    emit_json({"catalog": each, "cluster": cluster, "error": str(error)})
-                else:
-                    say(f"{each} in {cluster}: {error}")
+                value = {"catalog": each, "cluster": cluster, "error": str(error)}
+                answer(value, f"{each} in {cluster}: {error}", as_json=as_json)
                 continue
             if as_json:
                 found = [generation._asdict() for generation in generations]
@@ -141,7 +139,7 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
 
         def begin(each: str) -> None:
             store = stack.enter_context(open_store(session.config, name, each))
-            stack.enter_context(store.building(_myself()))
+            stack.enter_context(store.building(f"process {os.getpid()} on {socket.gethostname()}"))
             _wait_for_floor(store.delta().floor_ms, follows.settled_ms)
             stores[each] = store
 
@@ -165,10 +163,6 @@ def build(session: Session, name: str, cluster: str | None, *, force: bool) -> N
                 f" meanwhile: {counted}. To use it: feedctl catalog use {name} {made.id} --cluster {each}"
             )
     _fail(busy | failed, "not built")
-
-
-def _myself() -> str:
-    return f"process {os.getpid()} on {socket.gethostname()}"
 
 
 def _fail(failed: Mapping[str, CatalogError], what: str) -> None:
@@ -373,23 +367,12 @@ def get(session: Session, name: str, key: str, *, as_json: bool) -> None:
             shown = "no record" if record is None else _shown(form_of(name).made(asked, record))
         except CatalogUnavailableError as error:
             is_away |= _may_pass(error)
-            if as_json:
-                emit_json({"cluster": each, "error": str(error)})
-            else:
-                say(f"{each}: {error}")
+            answer({"cluster": each, "error": str(error)}, f"{each}: {error}", as_json=as_json)
             continue
         there |= record is not None
-        if as_json:
-            emit_json(
-                {
-                    "cluster": each,
-                    "record": None if record is None else shown,
-                    "generation": found.generation,
-                    "known_ms": found.known_ms,
-                }
-            )
-        else:
-            say(f"{each}: {shown}  (generation {found.generation}, every change up to {when(found.known_ms)})")
+        held = {"record": None if record is None else shown, "generation": found.generation}
+        text = f"{each}: {shown}  (generation {found.generation}, every change up to {when(found.known_ms)})"
+        answer({"cluster": each, **held, "known_ms": found.known_ms}, text, as_json=as_json)
     if not there:
         sys.exit(NOT_NOW if is_away else REFUSED)
 
@@ -428,10 +411,8 @@ def verify(session: Session, name: str, cluster: str | None, *, as_json: bool) -
                     comparison = PinComparison(reader, follows, partial(progress.count, one="pin"))
                     for found in comparison:
                         here += 1
-                        if as_json:
-                            emit_json({"cluster": each, "pin": found.pin, "kind": found.kind})
-                        else:
-                            say(f"{each}: pin {found.pin} {WHAT[found.kind]}")
+                        value = {"cluster": each, "pin": found.pin, "kind": found.kind}
+                        answer(value, f"{each}: pin {found.pin} {WHAT[found.kind]}", as_json=as_json)
             except CatalogUnavailableError as error:
                 nothing.append(f"{each}: {error}")
             else:

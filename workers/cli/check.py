@@ -9,7 +9,7 @@ from feedstore.app.config import FILE_NAME
 from feedstore.errors import ConfigError
 from workers.app import checks
 from workers.app.checks import CheckFinding
-from workers.cli.output import emit_json, note, plural, say
+from workers.cli.output import answer, note, plural
 from workers.cli.session import USAGE, Session, json_option, pass_session
 
 _CONFIGURATION = "configuration"
@@ -55,7 +55,5 @@ def check(session: Session, *, as_json: bool) -> None:
 
 
 def _tell(name: str, said: str, *, ok: bool, as_json: bool) -> None:
-    if as_json:
-        emit_json({"check": name, "ok": ok, "said": said})
-    else:
-        say(f"{'ok   ' if ok else 'WRONG'} {name:<13} {said}")
+    text = f"{'ok   ' if ok else 'WRONG'} {name:<13} {said}"
+    answer({"check": name, "ok": ok, "said": said}, text, as_json=as_json)

@@ -391,14 +391,10 @@ def _nothing_reads(condition: Condition) -> Iterator[str]:
         reads |= {group: (f"feedctl write --cluster {name}", (name,)) for _, group in cluster_groups(name)}
     for group, (command, clusters) in reads.items():
         left = condition.groups.get(group, 0)
-        late = [each for each in map(condition.clusters.__getitem__, clusters) if _waits_long(each)]
-        if left and late and not condition.members[group]:
+        behind_ms = [condition.clusters[name].behind_ms for name in clusters]
+        is_late = any(each is None or each > WAITS_MS for each in behind_ms)
+        if left and is_late and not condition.members[group]:
             yield f"{plural(left, 'message')} to do for {group}, and no process does them: {command}"
-
-
-def _waits_long(state: ClusterStatus) -> bool:
-    """Whether actions on their way to a cluster may be older than a minute."""
-    return state.behind_ms is None or state.behind_ms > WAITS_MS
 
 
 def _parked(condition: Condition) -> Iterator[str]:

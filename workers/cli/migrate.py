@@ -3,7 +3,7 @@
 import click
 
 from workers.app import migrate as migration
-from workers.cli.output import emit_json, note, plural, say
+from workers.cli.output import answer, note, plural
 from workers.cli.session import Session, json_option, pass_session
 
 
@@ -24,10 +24,7 @@ def migrate(session: Session, *, dry_run: bool, as_json: bool) -> None:
     """
 
     def told(step: migration.MigrationStep) -> None:
-        if as_json:
-            emit_json({"step": step.what, "dry_run": dry_run})
-        else:
-            say(step.what)
+        answer({"step": step.what, "dry_run": dry_run}, step.what, as_json=as_json)
 
     with session.lock():
         if dry_run:

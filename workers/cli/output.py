@@ -11,7 +11,7 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from typing import Self
@@ -195,6 +195,16 @@ def _fitted(line: str, width: int) -> list[str]:
     if not line.startswith("!"):
         return [line[:width]]
     return textwrap.wrap(line, width, subsequent_indent="!   ", break_on_hyphens=False)
+
+
+def answer(value: object, text: str, *, as_json: bool, tell: Callable[[str], None] = say) -> None:
+    """Writes an answer on stdout: `value` as JSON for programs, or else `text` for people. tell: `note` writes the text
+    on stderr instead. Raises OutputError.
+    """
+    if as_json:
+        emit_json(value)
+    else:
+        tell(text)
 
 
 def emit_json(value: object) -> None:

@@ -6,8 +6,8 @@ from contextlib import nullcontext
 import click
 
 from workers.app import reindex as reindexing
-from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import REFUSED, MisusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.output import answer, note, plural, when
+from workers.cli.session import REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following import lost_actions
 from workers.queue.port import GroupBusyError
 
@@ -45,13 +45,11 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     # Of a queue on servers, a worker that has no expander any more may continue: it waits for this command.
     with session.lock() if path is not None else nullcontext():
         new = path is not None and reindexing.is_lost(path)
-        done = _new_queue(session) if new else _lost_actions(session, everything=everything)
+        done = reindexing.reindex(session.config) if new else _lost_actions(session, everything=everything)
     if done is None:
         return
-    if as_json:
-        emit_json(done._asdict())
-    else:
-        say(f"{'created a new queue; ' if new else ''}{plural(done.again, 'action')} will be relayed again")
+    text = f"{'created a new queue; ' if new else ''}{plural(done.again, 'action')} will be relayed again"
+    answer(done._asdict(), text, as_json=as_json)
     for name in done.gone:
         note(
             f"cluster {name} is gone: it was missing, or lacked actions that the outbox does not keep any more:"
@@ -66,13 +64,6 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     note("now: feedctl work")
     if done.gone or done.unindexed_before_ms is not None:
         sys.exit(REFUSED)
-
-
-def _new_queue(session: Session) -> reindexing.Reindexed:
-    try:
-        return reindexing.reindex(session.config)
-    except (reindexing.OtherPartitionsError, reindexing.DamagedClusterError) as error:
-        raise MisusedError(str(error)) from error
 
 
 def _lost_actions(session: Session, *, everything: bool) -> reindexing.Reindexed | None:

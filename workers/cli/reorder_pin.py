@@ -3,7 +3,7 @@
 import click
 
 from feedstore.boards import BoardCrowdedError, Boards, Move, Placed, ReorderRefusedError
-from workers.cli.output import emit_json, note
+from workers.cli.output import answer, emit_json, note
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 
@@ -53,10 +53,8 @@ def reorder_pin(
         raise CommandRefusedError(f"refused ({error.reason}): {error}{between}") from error
     except BoardCrowdedError as error:
         raise TryLaterError(f"{error}; a worker makes room: feedctl work") from error
-    if as_json:
-        emit_json(described(placed))
-    else:
-        note(f"pin {pin} is {_where(move)}{'' if placed.changed else ', as before'}: feedctl board {board}")
+    text = f"pin {pin} is {_where(move)}{'' if placed.changed else ', as before'}: feedctl board {board}"
+    answer(described(placed), text, as_json=as_json, tell=note)
 
 
 def described(placed: Placed) -> dict[str, object]:

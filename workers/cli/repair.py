@@ -20,7 +20,7 @@ from workers.app.home import HomeBusyError
 from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, emit_json, heartbeat, note, plural, say
-from workers.cli.session import REFUSED, CommandRefusedError, Session, TryLaterError, json_option, pass_session
+from workers.cli.session import REFUSED, CommandRefusedError, Parsed, Session, TryLaterError, json_option, pass_session
 from workers.cli.verify import (
     Total,
     cluster_option,
@@ -42,34 +42,25 @@ from workers.following.verify import EVERYBODY, Finding, UserRange
 _ROUNDS = 5
 """Repair looks again at the feeds that it has mended at most this often: one fault may have hidden another."""
 
-
 _MENDED_MAX = 20_000
 """The most findings that are kept for the next look. If there are more, everything is looked at again."""
-
 
 _AT_ONCE = 100
 """This many findings are mended between two checks of the rate."""
 
-
 _AUDIT = "repairs.jsonl"
-
-
 _RATE_MIN = 0.001
 
 
-class _Rate(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+def _rate(text: str) -> float:
     """How many a second. For a smaller number the system could not wait long enough; `nan` is none."""
-
-    name = "rate"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            rate = float(str(value))
-        except ValueError:
-            rate = 0.0
-        if not rate >= _RATE_MIN:
-            self.fail(f"expected a number of entries, {_RATE_MIN} or more, got {str(value)!r}", param, ctx)
-        return rate
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0.0
+    if not rate >= _RATE_MIN:
+        raise ValueError(f"expected a number of entries, {_RATE_MIN} or more, got {text!r}")
+    return rate
 
 
 Land = Callable[[], None]
@@ -80,7 +71,7 @@ Land = Callable[[], None]
 @cluster_option
 @users_option
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and do nothing.")
-@click.option("--rate", type=_Rate(), metavar="N", help="How many entries to repair a second at most.")
+@click.option("--rate", type=Parsed("rate", _rate), metavar="N", help="How many entries to repair a second at most.")
 @click.option(
     "--audit",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -15,7 +15,7 @@ from feedstore.follows.store import FollowStore
 from workers.app import memory_tuning
 from workers.app import replay as replaying
 from workers.app.replay import ByteStream, InterruptedReplayError, Replayed
-from workers.cli.output import ProgressLine, emit_json, note, plural
+from workers.cli.output import ProgressLine, answer, note, plural
 from workers.cli.session import REFUSED, MisusedError, Session, StoppedError, TryLaterError, json_option, pass_session
 
 
@@ -54,11 +54,9 @@ def replay(session: Session, file: str, from_line: int, *, as_json: bool) -> Non
                 done = _replay(source, follows, from_line)
     if from_line > done.lines + 1:  # one past the last is fine: a replay that stopped at the end continues there
         raise MisusedError(f"--from-line {from_line}: there are only {plural(done.lines, 'line')}")
-    if as_json:
-        emit_json({"lines": done.lines, "recorded": done.recorded, "bad": done.bad})
-    else:
-        bad = f", {plural(done.bad, 'bad line')}" if done.bad else ""
-        note(f"{plural(done.lines, 'line')}: {plural(done.recorded, 'action')} recorded{bad}")
+    bad = f", {plural(done.bad, 'bad line')}" if done.bad else ""
+    text = f"{plural(done.lines, 'line')}: {plural(done.recorded, 'action')} recorded{bad}"
+    answer(vars(done), text, as_json=as_json, tell=note)
     if done.bad:
         sys.exit(REFUSED)
 

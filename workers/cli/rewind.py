@@ -4,15 +4,7 @@ import click
 
 from workers.app.home import HomeBusyError
 from workers.cli.output import emit_json, note, plural, say, when
-from workers.cli.session import (
-    DURATION,
-    CommandRefusedError,
-    Session,
-    TryLaterError,
-    json_option,
-    naming_damage,
-    pass_session,
-)
+from workers.cli.session import DURATION, Session, TryLaterError, json_option, naming_damage, pass_session
 from workers.following import rewind as rewinding
 from workers.queue.port import GroupBusyError
 
@@ -42,8 +34,6 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
     try:
         with session.lock(), session.ports("write") as ports, naming_damage(cluster):
             rewound = rewinding.rewind(ports, session.config.limits, cluster, by_ms)
-    except rewinding.TooFarBackError as error:
-        raise CommandRefusedError(str(error)) from error
     except HomeBusyError as error:
         raise TryLaterError(f"{error}; nothing was moved") from error
     except GroupBusyError as error:

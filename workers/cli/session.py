@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +14,7 @@ from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.app.tracing import open_tracer
 from feedstore.domain import MAX_ID
+from feedstore.errors import ConfigError
 from feedstore.metering import Program
 from feedstore.settings import duration_ms
 from feedstore.tracing import UNTRACED, Tracer
@@ -47,39 +48,31 @@ class StoppedError(click.ClickException):
     exit_code = INTERRUPTED
 
 
-class _Id(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
-    """An id of a user, board or pin. Only ASCII digits: `1_0` and digits of other scripts are slips."""
+class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+    """A value as a function reads it from its text. read: raises ValueError or ConfigError if it cannot."""
 
-    name = "id"
+    def __init__(self, name: str, read: Callable[[str], object]) -> None:
+        self.name = name
+        self._read = read
 
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
-        digits = str(value)
-        # The length is checked first: Python refuses to read a number of thousands of digits.
-        if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and 0 < int(digits) <= MAX_ID):
-            self.fail(f"expected an id, a whole number from 1 to 2^63-1, got {digits[:40]!r}", param, ctx)
-        return int(digits)
-
-
-ID = _Id()
-
-
-class _Duration(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
-    """A duration, written as in feed.toml; its value is in ms."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        if isinstance(value, int):
-            return value
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> object:
         try:
-            return duration_ms(str(value))
-        except ValueError as error:
+            return self._read(value) if isinstance(value, str) else value
+        except (ValueError, ConfigError) as error:
             self.fail(str(error), param, ctx)
 
 
-DURATION = _Duration()
+def read_id(digits: str) -> int:
+    """An id of a user, board or pin. Only ASCII digits: `1_0` and digits of other scripts are slips."""
+    # The length is checked first: Python refuses to read a number of thousands of digits.
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 20 and 0 < int(digits) <= MAX_ID):
+        raise ValueError(f"expected an id, a whole number from 1 to 2^63-1, got {digits[:40]!r}")
+    return int(digits)
+
+
+ID = Parsed("id", read_id)
+DURATION = Parsed("duration", duration_ms)
+"""A duration, written as in feed.toml; its value is in ms."""
 
 
 @contextlib.contextmanager

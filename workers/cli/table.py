@@ -1,6 +1,6 @@
 """table: operations on HBase tables that no gateway offers: flush, compact, move, show cells."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +11,7 @@ from feedstore.errors import ConfigError
 from feedstore.following import FEEDS
 from feedstore.widecolumn.progress import PROGRESS
 from workers.app.table_tool import TableTool, TableToolAwayError, TableToolError
-from workers.cli.output import ProgressLine, emit_json, say
+from workers.cli.output import ProgressLine, answer
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
 if TYPE_CHECKING:
@@ -65,21 +65,21 @@ _region = click.option("--region", metavar="ENCODED", help="Only this region, as
 @table.command()
 @_options
 @_region
-def flush(session: Session, name: str, region: str | None, **options: Any) -> None:
+def flush(session: Session, **options: Any) -> None:
     """Flush what is in memory to files.
 
     \b
     Examples:
       feedctl table flush following_feed
     """
-    _run(session, ["flush", *_of(region)], name, **options)
+    _run(session, "flush", **options)
 
 
 @table.command()
 @_options
 @_region
 @_wait
-def compact(session: Session, name: str, region: str | None, *, wait: bool, **options: Any) -> None:
+def compact(session: Session, **options: Any) -> None:
     """Request a compaction of the files that HBase chooses. If HBase chooses all files of a region, the rows of the
     region are trimmed.
 
@@ -87,14 +87,14 @@ def compact(session: Session, name: str, region: str | None, *, wait: bool, **op
     Examples:
       feedctl table compact following_feed --wait
     """
-    _run(session, ["compact", *_of(region), *_waits(wait)], name, **options)
+    _run(session, "compact", **options)
 
 
 @table.command("major-compact", short_help="Request a compaction of all files, which trims rows.")
 @_options
 @_region
 @_wait
-def major_compact(session: Session, name: str, region: str | None, *, wait: bool, **options: Any) -> None:
+def major_compact(session: Session, **options: Any) -> None:
     """Request a compaction of all files, which trims every row to cap + slack columns.
 
     A compaction of all files reads and writes the whole table, and slows readers down: do one cluster at a time, when
@@ -105,12 +105,12 @@ def major_compact(session: Session, name: str, region: str | None, *, wait: bool
       feedctl table major-compact following_feed --cluster a --wait --timeout-s 7200
       feedctl table major-compact following_feed --cluster a --region 1588230740c1c5f1ab7d6d1a60b51c1f --wait
     """
-    _run(session, ["major-compact", *_of(region), *_waits(wait)], name, **options)
+    _run(session, "major-compact", **options)
 
 
 @table.command()
 @_options
-def regions(session: Session, name: str, **options: Any) -> None:
+def regions(session: Session, **options: Any) -> None:
     """Show the regions: where each is, and what it holds.
 
     \b
@@ -118,20 +118,20 @@ def regions(session: Session, name: str, **options: Any) -> None:
       feedctl table regions following_feed --cluster a
       feedctl table regions following_feed --json | jq -r .region
     """
-    _run(session, ["regions"], name, **options)
+    _run(session, "regions", **options)
 
 
 @table.command("store-files")
 @_options
 @_region
-def store_files(session: Session, name: str, region: str | None, **options: Any) -> None:
+def store_files(session: Session, **options: Any) -> None:
     """Show the files of each region.
 
     \b
     Examples:
       feedctl table store-files following_feed --cluster a
     """
-    _run(session, ["store-files", *_of(region)], name, **options)
+    _run(session, "store-files", **options)
 
 
 @table.command(short_help="Show the cells of the row of USER's feed.")
@@ -140,14 +140,14 @@ def store_files(session: Session, name: str, region: str | None, **options: Any)
 @click.option(
     "--limit", type=click.IntRange(1), default=10_000, show_default=True, help="How many cells to show at most."
 )
-def cells(session: Session, name: str, user: int, *, limit: int, **options: Any) -> None:
+def cells(session: Session, user: int, *, limit: int, **options: Any) -> None:
     """Show the cells of the row of USER's feed, in memory and files, with delete markers and masked versions.
 
     \b
     Examples:
       feedctl table cells following_feed 12 --cluster a
     """
-    _run(session, ["cells", str(user), "--limit", str(limit)], name, **options)
+    _run(session, "cells", str(user), "--limit", str(limit), **options)
 
 
 @table.command(short_help="Move the region ENCODED to another server.")
@@ -164,30 +164,28 @@ def move(session: Session, region: str, server: str | None, *, cluster: str, tim
     Examples:
       feedctl table move 1588230740c1c5f1ab7d6d1a60b51c1f --cluster a
     """
-    words = ["move", region, *([server] if server else [])]
-    _run(session, words, None, cluster=cluster, timeout_s=timeout_s, as_json=as_json)
-
-
-def _of(region: str | None) -> list[str]:
-    return [] if region is None else ["--region", region]
-
-
-def _waits(wait: bool) -> list[str]:
-    return ["--wait"] if wait else []
+    words = [region, *([server] if server else [])]
+    _run(session, "move", *words, cluster=cluster, timeout_s=timeout_s, as_json=as_json)
 
 
 def _run(
-    session: Session, words: Sequence[str], name: str | None, *, cluster: str | None, timeout_s: int, as_json: bool
+    session: Session,
+    command: str,
+    *words: str,
+    name: str | None = None,
+    region: str | None = None,
+    wait: bool = False,
+    cluster: str | None,
+    timeout_s: int,
+    as_json: bool,
 ) -> None:
-    """Runs the tool. words: the command, and what follows its table. name: the table; None: it takes none."""
+    """Runs a command of the tool. words: what follows its table. name: the table; None: it takes none."""
+    words += (() if region is None else ("--region", region)) + (("--wait",) if wait else ())
     for each, tool, where in _tools(session, cluster):
-        progress = ProgressLine(f"{each}: {words[0]}")
+        progress = ProgressLine(f"{each}: {command}")
 
         def show(line: dict[str, Any], each: str = each) -> None:
-            if as_json:
-                emit_json({"cluster": each} | line)
-            else:
-                say(f"{each}  {_shown(line)}")
+            answer({"cluster": each} | line, f"{each}  {_shown(line)}", as_json=as_json)
 
         def waiting(progress: ProgressLine = progress) -> None:
             if progress.due():
@@ -195,7 +193,7 @@ def _run(
 
         named = [] if name is None else [where.table(name)]
         try:
-            tool.run([words[0], *named, *words[1:]], timeout_s, show, waiting)
+            tool.run([command, *named, *words], timeout_s, show, waiting)
         except TableToolAwayError as error:
             raise TryLaterError(f"{each}: {error}") from error
         except TableToolError as error:

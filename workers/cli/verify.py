@@ -15,10 +15,11 @@ from feedstore.app.wiring import monotonic_s
 from feedstore.errors import MisconfiguredError
 from feedstore.following import FEEDS, Limits
 from feedstore.follows.store import FollowStore
+from feedstore.settings import duration_ms
 from feedstore.widecolumn import UnavailableError
 from workers.app import memory_tuning, wiring
-from workers.cli.output import ProgressLine, emit_json, note, plural, say, when
-from workers.cli.session import DURATION, ID, REFUSED, Session, TryLaterError, json_option, pass_session
+from workers.cli.output import ProgressLine, answer, emit_json, note, plural, say, when
+from workers.cli.session import ID, REFUSED, Parsed, Session, TryLaterError, json_option, pass_session, read_id
 from workers.following.expected import followers
 from workers.following.faults import fault
 from workers.following.landed import Waiting, lags, landed_before, waiting
@@ -30,20 +31,16 @@ _AGAIN_MAX_S = 1.0
 """The time between two looks at how far the clusters are, at first and later: each look is work for the stores."""
 
 
-class Users(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+def _users(text: str) -> Sequence[UserRange]:
     """Ids and ranges of ids: 5,10-20."""
-
-    name = "ids"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Sequence[UserRange]:
-        spans: list[UserRange] = []
-        for part in str(value).split(","):
-            first, dash, last = part.strip().partition("-")
-            span = UserRange(ID.convert(first, param, ctx), ID.convert(last if dash else first, param, ctx))
-            if span.first > span.last:
-                self.fail(f"{part!r}: expected the smaller id first, as in 10-20", param, ctx)
-            spans.append(span)
-        return _ascending(spans)
+    spans: list[UserRange] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        span = UserRange(read_id(first), read_id(last if dash else first))
+        if span.first > span.last:
+            raise ValueError(f"{part!r}: expected the smaller id first, as in 10-20")
+        spans.append(span)
+    return _ascending(spans)
 
 
 def _ascending(spans: Sequence[UserRange]) -> list[UserRange]:
@@ -62,28 +59,24 @@ def spelled(spans: Sequence[UserRange]) -> str:
 
 
 cluster_option = click.option("--cluster", metavar="NAME", help="Only in this cluster.  [default: in all]")
-users_option = click.option("--users", type=Users(), help="Only these ids, or ranges of ids: 5,10-20.")
+users_option = click.option("--users", type=Parsed("ids", _users), help="Only these ids, or ranges of ids: 5,10-20.")
 
 
-class _Wait(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click only
+def _wait_s(text: str) -> float:
     """A duration, or a number of seconds, which may be 0."""
-
-    name = "duration"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            seconds = float(str(value))
-        except ValueError:
-            return DURATION.convert(value, param, ctx) / 1_000
-        if not 0 <= seconds < math.inf:
-            self.fail(f"expected a duration such as '90s', or a number of seconds from 0, got {value!r}", param, ctx)
-        return seconds
+    try:
+        seconds = float(text)
+    except ValueError:
+        return duration_ms(text) / 1_000
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"expected a duration such as '90s', or a number of seconds from 0, got {text!r}")
+    return seconds
 
 
 wait_option = click.option(
     "--wait",
     "wait_s",
-    type=_Wait(),
+    type=Parsed("duration", _wait_s),
     default="120s",
     show_default=True,
     help="How long to wait for a running worker, such as 90s or 5m; 0: do not wait.",
@@ -181,10 +174,8 @@ def _refuse_faults(ports: Ports, *, running: bool, as_json: bool) -> None:
         raise TryLaterError("; ".join(mended))
     damaged = [(name, found.message) for name, found in faults if found is not None and not found.is_mended_by_writers]
     for name, message in damaged:
-        if as_json:
-            emit_json({"cluster": name, "kind": "damaged", "detail": message})
-        else:
-            say(f"{name}  damaged  {message}")
+        value = {"cluster": name, "kind": "damaged", "detail": message}
+        answer(value, f"{name}  damaged  {message}", as_json=as_json)
     if damaged:
         sys.exit(REFUSED)
 

@@ -9,6 +9,7 @@ from feedstore.domain import Followed, Followee, Pin, RefillAsked
 from feedstore.following import Limits
 from feedstore.follows.port import MAX_PAGE, Merged, PinState, RefillTimes
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from workers.following.covering import covering_now
 from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery
@@ -58,13 +59,13 @@ class Backfill:
         """Yields the newest `cap` pins of each followee, for some followees at a time."""
         cap = self._limits.cap
         few = min(FEW, cap)
-        for start in range(0, len(followees), WITH_FEW_AT_ONCE):
-            found = self._follows.newest_pins(followees[start : start + WITH_FEW_AT_ONCE], few)
+        for some in chunks(followees, WITH_FEW_AT_ONCE):
+            found = self._follows.newest_pins(some, few)
             yield {followee: states for followee, states in found.items() if few == cap or len(states) < few}
             many = [followee for followee, states in found.items() if few < cap and len(states) == few]
             del found
-            for first in range(0, len(many), FOLLOWEES_AT_ONCE):
-                yield self._follows.newest_pins(many[first : first + FOLLOWEES_AT_ONCE], cap)
+            for each in chunks(many, FOLLOWEES_AT_ONCE):
+                yield self._follows.newest_pins(each, cap)
 
     def _fill_standing(
         self,
@@ -115,10 +116,9 @@ class Backfill:
                     served[key] = known.asked_ms
         fills: list[tuple[list[RefillAsked], list[Pin]]] = []
         cells = 0
-        users = list(waiting)
         together = max(1, min(MAX_PAGE, PINS_AT_ONCE // self._limits.cap))
-        for start in range(0, len(users), together):
-            for user, pins in self._newest(users[start : start + together]).items():
+        for users in chunks(list(waiting), together):
+            for user, pins in self._newest(users).items():
                 fills.append((waiting[user], pins))
                 cells += len(pins) * len(waiting[user])
             if cells > CELLS_AT_ONCE:
@@ -197,8 +197,7 @@ class Backfill:
     def _chunks(self, pins: Sequence[Pin], deleted: Collection[int]) -> Iterator[list[tuple[int, int]]]:
         """The pins that are not deleted, in chunks for blocks."""
         entries = [(pin.pin, pin.created_ms) for pin in pins if pin.pin not in deleted]
-        for start in range(0, len(entries), self._limits.chunk):
-            yield entries[start : start + self._limits.chunk]
+        return chunks(entries, self._limits.chunk)
 
 
 def _feed_order(pin: Pin) -> tuple[int, int]:

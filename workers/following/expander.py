@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Self, TypeVar, assert_never
+from typing import Self, assert_never
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from feedstore.following import Limits
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
+from feedstore.portions import chunks
 from feedstore.tracing import UNTRACED, Context, Key, Tracer
 from workers.following import metrics
 from workers.following.backfill import Backfill
@@ -63,8 +64,6 @@ _PUBLISH_BYTES = 1_000_000
 
 _SPAN = f"send {DELIVERIES}", sending(DELIVERIES)
 """The name and the attributes of a span in which deliveries are published."""
-
-_Action = TypeVar("_Action", bound=RecordedAction)
 
 
 def sender_of(task: Task | RangeTask) -> int:
@@ -257,11 +256,11 @@ class Expander:
             for visited in self._visits(actions, since_ms, cluster, None, self._cells):
                 large = large or bool(visited.left)
                 yield from self._left(visited.left, cluster, after_ms)
-            for followed in _in_turn(actions.followed):
+            for followed in chunks(actions.followed, AT_ONCE):
                 self._backfill.follow(followed, since_ms, cluster)
-            for unfollowed in _in_turn(actions.unfollowed):
+            for unfollowed in chunks(actions.unfollowed, AT_ONCE):
                 self._purging.unfollow(unfollowed, since_ms, cluster)
-            for refills in _in_turn(actions.refills):
+            for refills in chunks(actions.refills, AT_ONCE):
                 self._backfill.refill(refills, since_ms, cluster)
             if actions.respaces:
                 self._respace(actions.respaces)
@@ -305,16 +304,16 @@ class Expander:
         self, pins: _Sorted, read_ms: int, cluster: str | None, within: Range | None, cells: int
     ) -> Iterator[Visited]:
         """Publishes the deliveries of pins: AT_ONCE of them at once, about `cells` cells each time."""
-        for saved in _in_turn(pins.saved):
+        for saved in chunks(pins.saved, AT_ONCE):
             yield self._fanout.save(saved, read_ms, cluster, within, cells)
-        for deleted in _in_turn(pins.deleted):
+        for deleted in chunks(pins.deleted, AT_ONCE):
             yield self._fanout.delete(deleted, read_ms, cluster, within, cells)
 
     def _left(self, remainders: Iterable[Remainder], cluster: str | None, after_ms: int | None) -> Iterator[RangeTask]:
         """Tasks for the rest of fanouts."""
         onward = self._tracer.onward()
         for actions, ranges in remainders:
-            for some in _in_turn(actions):
+            for some in chunks(actions, AT_ONCE):
                 traces = [(number, onward[action]) for number, action in enumerate(some) if action in onward]
                 for each in ranges:
                     yield RangeTask(each, list(some), cluster, after_ms, traces)
@@ -426,8 +425,3 @@ def _traced(deliveries: Iterable[Delivery], onward: Mapping[Key, Context]) -> It
     for delivery in deliveries:
         trace = onward.get(delivery.action)
         yield delivery if trace is None else replace(delivery, trace=trace)
-
-
-def _in_turn(actions: Sequence[_Action]) -> Iterator[Sequence[_Action]]:
-    for start in range(0, len(actions), AT_ONCE):
-        yield actions[start : start + AT_ONCE]

@@ -9,6 +9,7 @@ from feedstore.domain import MAX_ID, Edge, Followee
 from feedstore.following import columns, entries_of
 from feedstore.follows.port import MAX_PAGE, Merged, PinState
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 
 FOLLOWEES_AT_ONCE = 64
 """The newest pins of this many followees are read together, up to `cap` of each. If a user follows more, the follow
@@ -42,8 +43,8 @@ class Expected:
     def with_also(self, newest: Sequence[bytes], followees: Sequence[Followee]) -> list[bytes]:
         """A feed as it would be with more followees. newest: the feed without them."""
         found = list(newest)
-        for start in range(0, len(followees), MAX_PAGE):
-            found = self._with(found, [self._newest_of(followees[start : start + MAX_PAGE], found)])
+        for some in chunks(followees, MAX_PAGE):
+            found = self._with(found, [self._newest_of(some, found)])
         return found
 
     def _edges_of(self, user: int) -> Iterator[list[Edge]]:

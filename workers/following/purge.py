@@ -8,6 +8,7 @@ from feedstore.domain import Followee, Pin, Unfollowed, board, user
 from feedstore.following import Limits
 from feedstore.follows.port import MAX_PAGE
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from workers.following.covering import Covering, covering_now
 from workers.following.fanout import Publish
 from workers.following.messages import Block, Delivery, Purge
@@ -43,8 +44,7 @@ class Purging:
 
     def unfollow(self, actions: Sequence[Unfollowed], read_ms: int, cluster: str | None) -> None:
         """Publishes each unfollow's purge. The ended edges are in the index."""
-        for start in range(0, len(actions), UNFOLLOWS_AT_ONCE):
-            some = actions[start : start + UNFOLLOWS_AT_ONCE]
+        for some in chunks(actions, UNFOLLOWS_AT_ONCE):
             lists = self._lists(some, read_ms)
             # What the follower follows now is read after the lists: pins that another active edge covers stay (rule 5).
             listed = [(action.follower, lists[action].pins.values()) for action in some]
@@ -61,11 +61,10 @@ class Purging:
         pins = [(pin.pin, pin.created_ms) for pin in listed.pins.values() if covering.ts(pin) is None]
         if listed.complete and not pins:
             return  # nothing to remove, so nothing is uncovered and nothing needs a refill
-        chunk = self._limits.chunk
-        chunks = [pins[start : start + chunk] for start in range(0, len(pins), chunk)] or [[]]
-        for number, entries in enumerate(chunks, 1):
+        parts = list(chunks(pins, self._limits.chunk)) or [[]]
+        for number, entries in enumerate(parts, 1):
             markers = [Block([(action.follower, action.ts)], entries)] if entries else []
-            purge = Purge(number, len(chunks), listed.complete)
+            purge = Purge(number, len(parts), listed.complete)
             yield Delivery(action, read_ms, markers=markers, purge=purge, cluster=cluster)
 
     def _lists(self, actions: Sequence[Unfollowed], read_ms: int) -> dict[Unfollowed, _List]:
@@ -89,8 +88,8 @@ class Purging:
             for action in actions
         }
         also = list({followee: None for of_action in overlapping.values() for followee in of_action})
-        for start in range(0, len(also), FOLLOWEES_AT_ONCE):
-            some = self._older(also[start : start + FOLLOWEES_AT_ONCE], cutoff_ms)
+        for part in chunks(also, FOLLOWEES_AT_ONCE):
+            some = self._older(part, cutoff_ms)
             for action, of_action in overlapping.items():
                 for followee in of_action:
                     for pin in some.get(followee, ()):

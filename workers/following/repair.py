@@ -16,10 +16,11 @@ from feedstore.domain import MAX_ID, Edge, Followed, Followee, RefillAsked
 from feedstore.following import MAX_CHUNK, columns
 from feedstore.follows.port import MAX_PAGE
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks, portions
 from workers.following.messages import Delivery, Stray, encode_delivery
 from workers.following.topics import DELIVERIES
 from workers.following.verify import Finding
-from workers.queue.port import Queue, portions
+from workers.queue.port import Queue
 
 REMOVED = ("extra", "differs", "displaced", "unknown user")
 """The kinds of entries that must not be there."""
@@ -88,11 +89,7 @@ class Repairer:
         for (cluster, user, row), by_ts in by_row.items():
             # If the delivery comes too late, this refill is expanded instead: that does no harm.
             action = RefillAsked(min(max(1, user), MAX_ID), cluster, now_ms)
-            strays = [
-                Stray(row, ts, some[start : start + MAX_CHUNK])
-                for ts, some in by_ts.items()
-                for start in range(0, len(some), MAX_CHUNK)
-            ]
+            strays = [Stray(row, ts, some) for ts, every in by_ts.items() for some in chunks(every, MAX_CHUNK)]
             parts = portions(strays, lambda stray: len(stray.columns), MAX_CHUNK)
             deliveries = [Delivery(action, now_ms, cluster=cluster, strays=part) for part in parts]
             self._queue.publish(DELIVERIES, [encode_delivery(each) for each in deliveries])
@@ -106,8 +103,7 @@ class Repairer:
 
     def _delivering(self, findings: Sequence[Finding]) -> Iterator[tuple[Finding, Edge]]:
         """Yields each masked entry with the latest edge that delivers it, unless there is no such edge any more."""
-        for start in range(0, len(findings), MAX_PAGE):
-            some = findings[start : start + MAX_PAGE]
+        for some in chunks(findings, MAX_PAGE):
             pins = self._follows.pins([each.pin for each in some])
             keys = {
                 (each.user, followee): None

@@ -6,6 +6,7 @@ now are expanded again (rule 8).
 
 from typing import NamedTuple
 
+from feedstore.errors import NeverError
 from feedstore.following import FEEDS, Limits, Witnesses
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import cluster_groups
@@ -13,7 +14,7 @@ from workers.following.ports import Ports
 from workers.queue import port
 
 
-class TooFarBackError(Exception):
+class TooFarBackError(NeverError):
     """The queue may no longer keep messages of that time. The error's message says what to do."""
 
 

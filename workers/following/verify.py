@@ -14,6 +14,7 @@ from feedstore.domain import MAX_ID, Edge, Followee, Pin
 from feedstore.following import entries_of, row_key, rows_ascending
 from feedstore.follows.port import MAX_PAGE, PinState
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from feedstore.widecolumn import Cell, DamagedError, WideColumnStore
 from workers.following.expected import Expected
 
@@ -283,8 +284,7 @@ def _parts(
     """Divides what is looked at closely, so that two looks at the same row are not far apart."""
     if displaced:
         yield [], displaced
-    for start in range(0, len(users), ROWS_AT_ONCE):
-        yield users[start : start + ROWS_AT_ONCE], []
+    yield from ((some, []) for some in chunks(users, ROWS_AT_ONCE))
 
 
 def _stray(truth: "_Truth", cluster: str, strays: Sequence[Cell], since_ms: int) -> Iterator[Finding]:
@@ -325,8 +325,8 @@ class _Truth:
         ids = list({entry.pin: None for entry in self.pins_of.values() if 1 <= entry.pin <= MAX_ID})
         self._pins: dict[int, PinState] = {}
         self._edges: dict[Followee, Edge] = {}
-        for start in range(0, len(ids), MAX_PAGE):
-            found = follows.pins(ids[start : start + MAX_PAGE])
+        for each in chunks(ids, MAX_PAGE):
+            found = follows.pins(each)
             self._pins |= found
             keys = list({(user, each): None for state in found.values() for each in _followees(state.pin, user)})
             self._edges |= {edge.followee: edge for edge in follows.edges(keys).values()}
@@ -402,9 +402,8 @@ class _Truth:
         if since_ms not in self._changed:
             keys = [(self.user, followee) for followee in self._edges]
             changed: set[Followee] = set()
-            for start in range(0, len(keys), MAX_PAGE):
-                some = self._follows.changed_edges(keys[start : start + MAX_PAGE], since_ms)
-                changed.update(edge.followee for edge in some)
+            for some in chunks(keys, MAX_PAGE):
+                changed.update(edge.followee for edge in self._follows.changed_edges(some, since_ms))
             self._changed[since_ms] = changed
         return self._changed[since_ms]
 

@@ -11,6 +11,7 @@ from feedstore.following import FEEDS, Limits, entries_of, mutations, row_key
 from feedstore.follows.port import MAX_PAGE
 from feedstore.follows.store import FollowStore
 from feedstore.metering import UNCOUNTED, Meter, sampled
+from feedstore.portions import chunks, portions
 from feedstore.tracing import UNTRACED, Tracer, Value
 from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnStore
 from feedstore.widecolumn.progress import Progress, Through
@@ -20,7 +21,7 @@ from workers.following.messages import Delivery, Hold, Task, encode_action
 from workers.following.packs import Pack, cell_mutations
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.ticks import KnownPartitions, Settled, Tick
-from workers.queue.port import Queue, portions
+from workers.queue.port import Queue
 
 _CELLS_AT_ONCE = 10_000
 """The most cells of a batch: large enough to share a sync to disk, small enough for memory and for a retry."""
@@ -205,8 +206,8 @@ class Writer:
         row, after = row_key(follower), None
         while True:
             columns = self._feeds.read(row, after, MAX_LIMIT)
-            for start in range(0, len(columns), MAX_PAGE):
-                found = [entry.pin for entry in entries_of(columns[start : start + MAX_PAGE])]
+            for some in chunks(columns, MAX_PAGE):
+                found = [entry.pin for entry in entries_of(some)]
                 pins = [state.pin for state in self._follows.pins(found).values()]
                 mine = [pin for pin in pins if unfollowed.ts(pin) is not None]
                 covering = covering_now(self._follows, [(follower, mine)])[follower]

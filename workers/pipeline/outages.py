@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
+from feedstore.portions import chunks
 from workers.pipeline.lots import Item, Lots
 
 Body = TypeVar("Body")
@@ -368,5 +369,5 @@ class Outages(Generic[Body]):
         self._rng.shuffle(mixed)
         singles, rest = mixed[:SINGLES], mixed[SINGLES:]
         size = max(1, -(-len(rest) // (SLICES - SINGLES)))
-        slices = [rest[start : start + size] for start in range(0, len(rest), size)]
-        return [Group(each) for each in slices] + [Group([item]) for item in singles]  # the last is tried first
+        slices = [Group(list(each)) for each in chunks(rest, size)]
+        return slices + [Group([item]) for item in singles]  # the last is tried first

@@ -8,6 +8,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from feedstore.portions import chunks
 from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Outages
@@ -79,8 +80,7 @@ class Parker(Generic[Body]):
         parked: list[Item[Body]] = []
         reason = ""
         try:
-            for start in range(0, len(waiting), self._batch):
-                some = waiting[start : start + self._batch]
+            for some in chunks(waiting, self._batch):
                 took = self._calls.aside(partial(self._park, [item.body for item in some], wait_s))
                 taken = list(itertools.compress(some, took))
                 self._outages.drop(taken)

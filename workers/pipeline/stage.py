@@ -29,6 +29,7 @@ import structlog
 
 from feedstore.errors import NeverError, NotNowError
 from feedstore.metering import UNCOUNTED, Meter
+from feedstore.portions import chunks
 from workers.pipeline.burials import Burials, Corpse, Corpses, TooManyDeadLettersError
 from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
@@ -534,8 +535,7 @@ class Stage(Generic[Body]):
         self._make_ready(self._outages.answered())
 
     def _make_ready(self, items: Sequence[Item[Body]]) -> None:
-        for start in range(0, len(items), self._spec.batch):
-            self._ready.append(Group(list(items[start : start + self._spec.batch])))
+        self._ready.extend(Group(list(some)) for some in chunks(items, self._spec.batch))
 
     def _fault(self, group: Group[Body], error: Exception) -> None:
         """Deals with an error that is not "unavailable": one of the messages is at fault."""

@@ -24,6 +24,8 @@ from typing import Final, NamedTuple, cast
 import msgspec
 
 from feedstore.errors import MisconfiguredError
+from feedstore.lazy import closed_on_error
+from feedstore.portions import portions
 from feedstore.sqlite_file import SqliteFile
 from workers.queue.port import (
     DeadLetter,
@@ -38,7 +40,6 @@ from workers.queue.port import (
     check_partition,
     check_partitions,
     check_position,
-    portions,
     refuse_oversized,
 )
 from workers.queue.sqlite_file import make_file, open_file
@@ -205,20 +206,16 @@ class EmbeddedQueue:
             QueueUnavailableError: the file cannot be written, or is something else.
         """
         check_partitions(partitions)
-        file = make_file(path)
-        try:
-            with file.write(synced=True) as writer:
-                wanted = {topic.name: count for topic, count in partitions.items()}
-                _add_new_topics(writer, wanted)
-                there = {topic: len(ids) for topic, ids in _stored_partitions(writer).items()}
-                if not there:
-                    for statement in _QUEUE_TABLES:
-                        writer.execute(statement)
-                    _add_partitions(writer, wanted, first_offset)
-                elif {topic: there[topic] for topic in wanted} != wanted:
-                    raise QueueError(f"{path}: there is a queue of {there} partitions already, not {wanted}")
-        finally:
-            file.close()
+        with contextlib.closing(make_file(path)) as file, file.write(synced=True) as writer:
+            wanted = {topic.name: count for topic, count in partitions.items()}
+            _add_new_topics(writer, wanted)
+            there = {topic: len(ids) for topic, ids in _stored_partitions(writer).items()}
+            if not there:
+                for statement in _QUEUE_TABLES:
+                    writer.execute(statement)
+                _add_partitions(writer, wanted, first_offset)
+            elif {topic: there[topic] for topic in wanted} != wanted:
+                raise QueueError(f"{path}: there is a queue of {there} partitions already, not {wanted}")
 
     @classmethod
     def open(
@@ -234,20 +231,16 @@ class EmbeddedQueue:
         """
         _refuse_missing(path)
         file = open_file(path)
-        try:
+        with closed_on_error(file):
             with file.read() as reader:
                 ids = _stored_partitions(reader)
+            if not ids:
+                raise NoQueueError(f"{path}: holds no queue")
             names = [topic.name for topic in topics]
-            if ids and not ids.keys() >= set(names):
+            if not ids.keys() >= set(names):
                 with file.write(synced=True) as writer:
                     _add_new_topics(writer, names)
                     ids = _stored_partitions(writer)
-        except BaseException:
-            file.close()
-            raise
-        if not ids:
-            file.close()
-            raise NoQueueError(f"{path}: holds no queue")
         return cls(file, {name: ids[name] for name in names}, clock, alone=alone)
 
     def partitions(self, topic: Topic[object]) -> int:
@@ -599,15 +592,12 @@ def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
         file = open_file(path)
     except QueueUnavailableError:  # missing, or made half: `make` refuses anything else
         file = make_file(path)
-    try:
+    with closed_on_error(file):
         with file.read() as reader:
             there = _has_table(reader, "dead_letters")
         if not there:  # a caller that only reads waits for no writer
             with file.write(synced=True) as writer:
                 writer.execute(_LETTERS_TABLE)
-    except BaseException:
-        file.close()
-        raise
     return EmbeddedDeadLetters(file)
 
 

@@ -4,7 +4,7 @@ Delivery is at least once; across partitions there is no order to rely on. A gro
 progress; it is committed only after the effect is durable (rule 11). `tests/queue` runs this contract on every adapter.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
@@ -527,22 +527,3 @@ class PollBudget:
             self._bytes -= len(value)
             self._is_whole = False
         return count
-
-
-def portions(
-    things: Iterable[Thing], size_of: Callable[[Thing], int], most: int, most_things: int | None = None
-) -> Iterator[list[Thing]]:
-    """Yields things in their order, as many at a time as have the size `most` together, or a single one that is larger.
-    So are messages divided into batches, and what they say into messages. most_things: at most so many at a time.
-    """
-    some: list[Thing] = []
-    room = most
-    for thing in things:
-        size = size_of(thing)
-        if some and (size > room or len(some) == most_things):
-            yield some
-            some, room = [], most
-        some.append(thing)
-        room -= size
-    if some:
-        yield some

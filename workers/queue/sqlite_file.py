@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from feedstore.errors import MisconfiguredError
+from feedstore.lazy import closed_on_error
 from feedstore.sqlite_file import SqliteFile, Use
 from workers.queue.port import QueueError, QueueUnavailableError
 
@@ -48,12 +49,8 @@ def open_file(path: Path) -> SqliteFile:
     if not path.exists():
         raise QueueUnavailableError(f"{path}: no such file; create the queue first")
     file = SqliteFile(path, USE)
-    try:
-        with file.read() as reader:
-            _check_format(path, reader)
-    except BaseException:
-        file.close()
-        raise
+    with closed_on_error(file), file.read() as reader:
+        _check_format(path, reader)
     return file
 
 

@@ -36,6 +36,7 @@ from feedstore.catalog.hbase.blocks import (
 from feedstore.catalog.hbase.state import Made, StoredState
 from feedstore.catalog.port import CatalogUnavailableError, Update
 from feedstore.errors import MisconfiguredError
+from feedstore.portions import chunks
 from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, WillNotError, schema
 from feedstore.widecolumn.port import StoreError, UnsafeTableError
 
@@ -147,8 +148,7 @@ class CatalogStorage:
         numbers = index.numbers(keys)
         wanted = sorted({*numbers} - {-1})
         blocks: dict[int, Mapping[bytes, bytes]] = {-1: {}}
-        for first in range(0, len(wanted), _READ_AT_ONCE):
-            some = wanted[first : first + _READ_AT_ONCE]
+        for some in chunks(wanted, _READ_AT_ONCE):
             values = self._values(made.table, list(map(block_row, some)), deadline_s)
             blocks |= {number: index.block(number, value) for number, value in zip(some, values, strict=True)}
         return [blocks[number].get(key) for number, key in zip(numbers, keys, strict=True)]

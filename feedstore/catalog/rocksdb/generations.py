@@ -3,6 +3,7 @@
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -57,15 +58,11 @@ def write(
     began_s = clock()
     checked = Checked(records)
     parts = _write_parts(path, checked, part_bytes)
-    with failing(path):
-        db = Rdict(str(path), _options())
-        try:
-            if parts:
-                moving = IngestExternalFileOptions()
-                moving.set_move_files(v=True)
-                db.ingest_external_file([*map(str, parts)], moving)
-        finally:
-            db.close()
+    with failing(path), closing(Rdict(str(path), _options())) as db:
+        if parts:
+            moving = IngestExternalFileOptions()
+            moving.set_move_files(v=True)
+            db.ingest_external_file([*map(str, parts)], moving)
     _refuse_differing(path, checked)
     with unavailable(path):
         size = sum(each.stat().st_size for each in path.glob("*.sst"))
@@ -99,12 +96,8 @@ def _refuse_differing(path: Path, written: Checked) -> None:
 def _reads_as(path: Path, written: Checked) -> bool:
     """Whether a generation reads as it was written. Opens and reads all files again. Raises CatalogUnavailableError."""
     options = _options()
-    with failing(path):
-        db = Rdict(str(path), options, {"default": options}, AccessType.read_only(False))
-        try:
-            return is_of(cast("Any", db.items()), written)
-        finally:
-            db.close()
+    with failing(path), closing(Rdict(str(path), options, {"default": options}, AccessType.read_only(False))) as db:
+        return is_of(cast("Any", db.items()), written)
 
 
 def describe(path: Path, name: str, trail: Sequence[str]) -> Generation:

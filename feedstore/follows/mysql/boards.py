@@ -14,8 +14,8 @@ from typing import Any, Final
 from feedstore.domain import MAX_ID
 from feedstore.follows.arranging import Arranged, LineKey, PinAt, PlacedRow, Run, Start, Way
 from feedstore.follows.mysql.connections import MySQLConnection, Reply
-from feedstore.follows.mysql.statements import chunks
 from feedstore.follows.shard import KIND_CODES, PinIndexRow
+from feedstore.portions import chunks
 
 LOCKED: Final = " LOCK IN SHARE MODE"
 
@@ -138,7 +138,8 @@ def drop(rows: Iterable[tuple[int, int]]) -> Iterator[str]:
 
 def enter(rows: Sequence[PinIndexRow]) -> str:
     """Plainly: if the handler was faster, the transaction fails on the duplicate and begins again."""
-    values = ", ".join("(%d, %d, %d, %d, %d, %d, %d, NULL)" % row[:7] for row in sorted(rows, key=_line_order))
+    in_order = sorted(rows, key=lambda row: (-row[2], row[3]))
+    values = ", ".join("(%d, %d, %d, %d, %d, %d, %d, NULL)" % row[:7] for row in in_order)
     into = "pin_index (kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)"
     return f"INSERT INTO {into} VALUES {values}"
 
@@ -151,10 +152,6 @@ def _in_lines(board: int, keys: Sequence[LineKey], table: str = "") -> str:
 
 def _feed_order(key: LineKey) -> tuple[int, int]:
     return -key.created_ms, key.pin
-
-
-def _line_order(row: PinIndexRow) -> tuple[int, int]:
-    return -row[2], row[3]
 
 
 # Rows

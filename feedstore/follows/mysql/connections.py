@@ -20,6 +20,7 @@ from pymysql.constants import CLIENT, SERVER_STATUS
 from feedstore.follows.mysql import durability
 from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.lazy import closed_on_error
 
 
 @dataclass(frozen=True)
@@ -143,14 +144,11 @@ class MySQLConnection:
             ssl=tls,
             ssl_disabled=tls is None,
         )
-        try:
+        with closed_on_error(self):
             *_, rows = self.run([*_session(bounds), _SETTINGS])
             settings = dict(rows.rows)
             _refuse_replica(settings)
             durability.refuse_unsafe(server, settings)
-        except BaseException:
-            self.close()
-            raise
 
     def run(self, statements: Sequence[str]) -> list[Reply]:
         """Sends the statements in one packet, and gives the reply of each. After an error later ones have not run."""
@@ -297,7 +295,7 @@ class MySQLPool:
         """A new connection in place of an old one, which is closed; the old one if the server takes no more of them now
         and is still the primary. If it were closed first, another process could take its place.
         """
-        try:
+        with closed_on_error(old):
             try:
                 new = self._opened()
             except pymysql.MySQLError as error:
@@ -305,20 +303,14 @@ class MySQLPool:
                     raise
                 old.refuse_replica()
                 return old
-        except BaseException:
-            old.close()
-            raise
         old.close()
         return new
 
     def _opened(self) -> MySQLConnection:
         connection = MySQLConnection(self.server, self._bounds, self._tls)
         if not self._checked:
-            try:
+            with closed_on_error(connection):
                 self._check(connection)
-            except BaseException:
-                connection.close()
-                raise
             self._checked = True
         return connection
 

@@ -25,16 +25,13 @@ def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) ->
     Raises FollowStoreUnavailableError: it is another shard, newer than this program, or cannot be written.
     """
     try:
-        connection = _connect_or_create(server, bounds)
-        try:
+        # The lock goes with the connection.
+        with closing(_connect_or_create(server, bounds)) as connection:
             _locked(connection, server)
             _migrate(connection, server)
             claim = f"VALUES (1, {shard:d}, {shards:d}, 0) ON DUPLICATE KEY UPDATE only_row = 1"
             connection.run([f"INSERT INTO shard_state (only_row, shard, shards, latest_ms) {claim}"])
             check(connection, server, shard, shards)
-        finally:
-            # The lock goes with the connection.
-            connection.close()
     except (pymysql.MySQLError, OSError) as error:
         raise FollowStoreUnavailableError(f"{server}: {described(error)}") from error
 
@@ -67,11 +64,8 @@ def _connect_or_create(server: MySQLServer, bounds: PoolBounds) -> MySQLConnecti
     except pymysql.MySQLError as error:
         if error.args[0] != _UNKNOWN_DATABASE:
             raise
-    connection = MySQLConnection(server.without_database(), bounds, tls)
-    try:
+    with closing(MySQLConnection(server.without_database(), bounds, tls)) as connection:
         connection.run([f"CREATE DATABASE IF NOT EXISTS `{server.database}`"])
-    finally:
-        connection.close()
     return MySQLConnection(server, bounds, tls)
 
 

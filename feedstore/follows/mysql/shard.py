@@ -49,6 +49,7 @@ from feedstore.follows.shard import (
     deleted_on_boards,
     reaching,
 )
+from feedstore.portions import chunks, portions
 
 SETTLE_AGAIN_S: Final = 5.0
 """The pause after a transaction that did not end in time: while a caller waits to be alone, all others wait behind it.
@@ -110,7 +111,7 @@ class MySQLShard:
 
     def _commit(self, connection: MySQLConnection, writes: Iterable[str], began_s: float) -> None:
         """Ends a transaction. Raises FollowStoreUnavailableError if its outcome is unknown, or if it took too long."""
-        *packets, last = _packets([*writes, "COMMIT"])
+        *packets, last = portions([*writes, "COMMIT"], len, MAX_PACKET)
         for each in packets:
             connection.run(each)
         took_s = time.monotonic() - began_s
@@ -296,7 +297,7 @@ class MySQLShard:
         limits: how many pins of each are wanted. No more rows are read than that.
         """
         found: dict[tuple[int, int], list[PinRow]] = {}
-        for some in sql.chunks(sorted(limits), sql.VALUES_A_LIST):
+        for some in chunks(sorted(limits), sql.VALUES_A_LIST):
             most = sum(min(sql.WHOLE_ROWS_A_FOLLOWEE, limits[followee]) for followee in some)
             rows = self._packed(sql.packed(sql.whole_pins(some, saved_before_ms, most), sql.WHOLE_COLUMNS), 8)
             # The last one of a full page may have more.
@@ -412,7 +413,7 @@ class MySQLShard:
     ) -> list[Any]:
         """The first `limit` rows of some places, in their order. read: reads so many rows of a part of them."""
         rows: list[Any] = []
-        for chunk in sql.chunks(places, sql.VALUES_A_LIST):
+        for chunk in chunks(places, sql.VALUES_A_LIST):
             rows += read(chunk, limit - len(rows))
             if len(rows) == limit:
                 break
@@ -427,7 +428,9 @@ class MySQLShard:
     def _run(self, statements: Sequence[str]) -> list[Reply]:
         """Independent statements, which may be repeated."""
         return self._with_connection(
-            lambda connection: [reply for packet in _packets(statements) for reply in connection.run(packet)]
+            lambda connection: [
+                reply for packet in portions(statements, len, MAX_PACKET) for reply in connection.run(packet)
+            ]
         )
 
     def _write(self, statements: Iterable[str]) -> None:
@@ -545,16 +548,3 @@ def _parted(changed: dict[_Key, _Value], known: dict[_Key, Any]) -> Iterator[tup
     """The items whose rows were there when they were looked for, and those whose rows were not (True)."""
     for new in (False, True):
         yield new, [item for item in changed.items() if (item[0] not in known) == new]
-
-
-def _packets(statements: Iterable[str]) -> Iterator[list[str]]:
-    packet: list[str] = []
-    size = 0
-    for statement in statements:
-        if packet and size + len(statement) > MAX_PACKET:
-            yield packet
-            packet, size = [], 0
-        packet.append(statement)
-        size += len(statement)
-    if packet:
-        yield packet

@@ -5,7 +5,8 @@ rows come in chunks, sorted by primary key: transactions that write the same row
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from operator import itemgetter
+from typing import Any, Final
 
 from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import RESERVED_FROM
@@ -24,6 +25,7 @@ from feedstore.follows.shard import (
     SavedFrom,
     outbox_rows,
 )
+from feedstore.portions import chunks, portions
 
 VALUES_A_LIST: Final = 900
 """MariaDB makes a sub-query of a list of a thousand values and more, and counts each column."""
@@ -35,15 +37,9 @@ PACKED_ROWS: Final = 20_000
 
 NOW_MS: Final = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000"
 
-_Item = TypeVar("_Item")
-
 
 # Literals
 # --------------------------------------------------------------------------------------------------------------------
-
-
-def chunks(items: Sequence[_Item], size: int) -> Iterator[Sequence[_Item]]:
-    return (items[start : start + size] for start in range(0, len(items), size))
 
 
 def _bytes(value: bytes | None) -> str:
@@ -222,7 +218,7 @@ def insert_boards(rows: Iterable[tuple[int, int]]) -> Iterator[str]:
 def put_pins(rows: Iterable[PinRow], *, new: bool) -> Iterator[str]:
     then = "" if new else _update("saved_ms", "deleted_ms")
     into = "pins (pin, owner, board, created_ms, saved_ms, deleted_ms)"
-    return _insert(into, map(_pin, sorted(rows, key=_first)), then)
+    return _insert(into, map(_pin, sorted(rows, key=itemgetter(0))), then)
 
 
 def put_keys(rows: Iterable[tuple[str, KeyRow]], now_ms: int, *, new: bool) -> Iterator[str]:
@@ -230,7 +226,7 @@ def put_keys(rows: Iterable[tuple[str, KeyRow]], now_ms: int, *, new: bool) -> I
     into = "request_keys (request_key, fingerprint, answer, committed_ms)"
     values = (
         f"({_key(key)}, {_bytes(fingerprint)}, {_bytes(answer)}, {now_ms:d})"
-        for key, (fingerprint, answer) in sorted(rows, key=_first)
+        for key, (fingerprint, answer) in sorted(rows, key=itemgetter(0))
     )
     return _insert(into, values, "" if new else _update("answer"))
 
@@ -252,10 +248,6 @@ def insert_outbox(actions: Sequence[bytes], now_ms: int) -> Iterator[str]:
 def _update(*columns: str) -> str:
     # VALUES() is what both servers know: row aliases are MySQL's only.
     return " ON DUPLICATE KEY UPDATE " + ", ".join(f"{column} = VALUES({column})" for column in columns)
-
-
-def _first(row: tuple[Any, ...]) -> Any:
-    return row[0]
 
 
 def mark_refills_served(served: Mapping[tuple[int, str], int]) -> Iterator[str]:
@@ -423,16 +415,7 @@ NEWEST_COLUMNS: Final = "place, order_ms, pin, owner, board, saved_ms"
 
 def newest_chunks(places: Sequence[NewestFrom]) -> Iterator[list[NewestFrom]]:
     """Those that one statement asks for: together at most PACKED_ROWS rows, or a single one that has more."""
-    some: list[NewestFrom] = []
-    rows = 0
-    for place in places:
-        if some and (len(some) == PLACES_A_STATEMENT or rows + place.limit > PACKED_ROWS):
-            yield some
-            some, rows = [], 0
-        some.append(place)
-        rows += place.limit
-    if some:
-        yield some
+    return portions(places, lambda place: place.limit, PACKED_ROWS, PLACES_A_STATEMENT)
 
 
 def newest_pins(places: Sequence[NewestFrom], saved_before_ms: int) -> str:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, Final, Self, TypeVar
 
 from feedstore.background import on_a_thread
+from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn.hbase import regions, thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Address, Addresses
@@ -77,11 +78,8 @@ class HBaseCluster:
         addresses = Addresses.parse(url)
         cluster = cls(addresses, tables, name, meter)
         if check:
-            try:
+            with closed_on_error(cluster):
                 refuse_unsafe(cluster.administration, [definition(table) for table in tables])
-            except BaseException:
-                cluster.close()
-                raise
         return cluster
 
     def table(self, name: str) -> HBaseStore:

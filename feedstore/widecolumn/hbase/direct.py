@@ -96,7 +96,9 @@ class DirectReads:
         self._servers = servers
         self._within_s = within_ms / 1_000
         self._clock = clock
-        self._looks = BackgroundLook(self._look, background, self._not_looked_up)
+        self._looks = BackgroundLook(
+            self._look, background, lambda error: self._log.warning("hbase.not_looked_up", error=error)
+        )
         self._regions: list[TableRegion] = []
         self._wait_s = LOOK_S
         self._look_again_s = -math.inf
@@ -147,9 +149,6 @@ class DirectReads:
         """Begins a look-up, unless one is under way or has just ended. It does not wait, and it does not raise."""
         if self._clock() >= self._look_again_s:
             self._looks.begin()
-
-    def _not_looked_up(self, error: str) -> None:
-        self._log.warning("hbase.not_looked_up", error=error)
 
     def _look(self) -> None:
         try:

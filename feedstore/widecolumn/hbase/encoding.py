@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from feedstore.portions import portions
 from feedstore.widecolumn.hbase.addresses import Sync
 from feedstore.widecolumn.hbase.protobuf import number, text
 from feedstore.widecolumn.hbase.thrift2 import structs
@@ -48,17 +49,8 @@ def put_of(row: bytes, column: bytes, record: Record, sync: Sync) -> Any:
 
 def record_requests(records: Iterable[tuple[bytes, Record]], sync: Sync) -> Iterator[ThriftRequest]:
     """The requests that write records, in the order in which they come: best if neighbours follow each other."""
-    puts: list[Any] = []
-    size = 0
-    for row, record in records:
-        more = len(row) + len(record.value)
-        if puts and (len(puts) == RECORDS_MAX or size + more > BYTES_MAX):
-            yield ThriftRequest("putMultiple", puts)
-            puts, size = [], 0
-        puts.append(put_of(row, RECORD, record, sync))
-        size += more
-    if puts:
-        yield ThriftRequest("putMultiple", puts)
+    for some in portions(records, lambda each: len(each[0]) + len(each[1].value), BYTES_MAX, RECORDS_MAX):
+        yield ThriftRequest("putMultiple", [put_of(row, RECORD, record, sync) for row, record in some])
 
 
 def mask_requests(rows: Iterable[bytes], timestamp: int, sync: Sync) -> Iterator[ThriftRequest]:

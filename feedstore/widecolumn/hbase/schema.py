@@ -41,8 +41,7 @@ def definition(table: Table, overrides: Mapping[str, str] | None = None) -> Tabl
 
     overrides: settings that must differ in this installation, such as MEMSTORE_FLUSHSIZE on a small heap.
 
-    Raises:
-        RefusedError: the file has other widths for it.
+    Raises RefusedError: the file has other widths for it.
     """
     file = _file()
     entry = file["tables"].get(table.name, {})
@@ -83,8 +82,7 @@ def apply(tables: Tables, wanted: Sequence[TableDefinition]) -> SchemaChanges:
     """Creates the tables that are missing. In existing tables it brings the trim up to date, and sets what is not set
     at all (`repairs`). What somebody has set otherwise stays as it is.
 
-    Raises:
-        UnavailableError, RefusedError: done in part; do it again.
+    Raises UnavailableError, RefusedError: done in part; do it again.
     """
     tables.create_namespace()
     created: list[str] = []
@@ -142,7 +140,8 @@ def compare(wanted: TableDefinition, there: TableDefinition) -> list[TableDiffer
         # What a family sets takes precedence over what its table sets.
         found += _unlike(wanted.name, settings, family_has)
         of_table = _plain(wanted.settings)
-        found += _unlike(wanted.name, of_table, {**there.settings, **_shadowing(of_table, family_has)})
+        shadowing = {key: family_has[key] for key in of_table if key in family_has}
+        found += _unlike(wanted.name, of_table, {**there.settings, **shadowing})
     found += _trim_differences(wanted, there)
     found += [
         TableDifference(wanted.name, f"coprocessor {each.class_name}", "missing", "there", is_unsafe=False)
@@ -217,10 +216,6 @@ def _is_short(wanted: CoprocessorSpec, found: CoprocessorSpec) -> bool:
     """Whether a trim may remove an entry that a reader can reach."""
     cap, slack = found.number("cap"), found.number("slack")
     return cap is None or slack is None or cap + slack < (wanted.number("cap") or 0)
-
-
-def _shadowing(wanted: Mapping[str, str], family_has: Mapping[str, str]) -> dict[str, str]:
-    return {key: family_has[key] for key in wanted if key in family_has}
 
 
 def _unlike(table: str, wanted: Mapping[str, str], found: Mapping[str, str]) -> list[TableDifference]:

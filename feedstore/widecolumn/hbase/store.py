@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from feedstore.portions import chunks
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.direct import DirectReads
@@ -95,8 +96,8 @@ class HBaseStore:
             check_row(self._table, row)
         self._check_open()
         found: list[list[Cell]] = []
-        for start in range(0, len(rows), _ROWS_AT_ONCE):
-            gets = [structs.TGet(row, self._family) for row in rows[start : start + _ROWS_AT_ONCE]]
+        for some in chunks(rows, _ROWS_AT_ONCE):
+            gets = [structs.TGet(row, self._family) for row in some]
             ask = partial(_cells_of, table=self._name, gets=gets)
             answers = self._thrift2.call(ask, self._addresses.read_ms)
             found += ([Cell(each.qualifier, each.timestamp) for each in answer.columnValues] for answer in answers)

@@ -21,6 +21,7 @@ import structlog
 from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
+from feedstore.lazy import closed_on_error
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.producers import FLUSH_S, REQUEST_MS, Producers
@@ -76,12 +77,9 @@ class KafkaDeadLetters:
                 metrics_enabled=False,
                 **address.options(),
             )
-            try:
+            with closed_on_error(client):
                 _check_there(address, client.partitions_for_topic(address.named(DEAD)))
                 client.assign([TopicPartition(address.named(DEAD), 0)])
-            except BaseException:
-                client.close()
-                raise
         return cls(address, client)
 
     def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:

@@ -25,6 +25,7 @@ from kafka.errors import (
 )
 from kafka.structs import TopicPartition
 
+from feedstore.lazy import closed_on_error
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
@@ -81,12 +82,8 @@ class KafkaQueue:
         Raises QueueUnavailableError: no broker answers, or a topic is missing.
         """
         admin = connect(address)
-        try:
-            with translated(str(address)):
-                partitions = {topic: _count(address, admin, topic) for topic in topics}
-        except BaseException:
-            admin.close()
-            raise
+        with closed_on_error(admin), translated(str(address)):
+            partitions = {topic: _count(address, admin, topic) for topic in topics}
         return cls(address, admin, partitions)
 
     def partitions(self, topic: Topic[object]) -> int:

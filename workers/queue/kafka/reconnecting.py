@@ -14,6 +14,8 @@ from kafka.net.manager import KafkaConnectionManager
 from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
+from feedstore.lazy import closed_on_error
+
 LOOK_AGAIN_MS: Final = 100.0
 GREETS_MS: Final = 3_000
 """How long a broker may take to greet a new connection; after each time that it does not, twice as long, up to 30 s. It
@@ -164,8 +166,5 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no 
     async def sock_connect(
         self, net: object, sock: socket.socket, sockaddr: object, timeout_at: float | None = None
     ) -> Any:
-        try:
+        with closed_on_error(sock):
             return await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
-        except BaseException:
-            sock.close()
-            raise
