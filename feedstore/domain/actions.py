@@ -24,7 +24,7 @@ MAX_SKEW_MS = 120_000
 """How far ahead of the store's clock a pin may be dated. Dated further ahead, it would stay on top of every feed."""
 
 
-class _OfEdge(msgspec.Struct, frozen=True, tag_field="type"):
+class Follow(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
     follower: int
     followee: Followee
 
@@ -33,10 +33,13 @@ class _OfEdge(msgspec.Struct, frozen=True, tag_field="type"):
         refuse_self_follow(self.follower, self.followee)
 
 
-class Follow(_OfEdge, frozen=True, tag="follow"): ...
+class Unfollow(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
+    follower: int
+    followee: Followee
 
-
-class Unfollow(_OfEdge, frozen=True, tag="unfollow"): ...
+    def __post_init__(self) -> None:
+        check_id("follower", self.follower)
+        refuse_self_follow(self.follower, self.followee)
 
 
 class SavePin(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
@@ -72,7 +75,9 @@ def refuse_reserved(action: Action) -> None:
             raise InvalidValueError(field, value, f"an id below {RESERVED_FROM}: from there on they are the canaries'")
 
 
-class _EdgeRecorded(msgspec.Struct, frozen=True, tag_field="type"):
+class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
+    """`follower` follows `followee` since `ts`, a time of the follower's clock."""
+
     follower: int
     followee: Followee
     ts: int
@@ -83,15 +88,23 @@ class _EdgeRecorded(msgspec.Struct, frozen=True, tag_field="type"):
         check_stamp("committed_ms", self.committed_ms)
 
     def edge(self) -> Edge:
-        return Edge(self.follower, self.followee, self.ts, active=type(self) is Followed)
+        return Edge(self.follower, self.followee, self.ts, active=True)
 
 
-class Followed(_EdgeRecorded, frozen=True, tag="follow"):
-    """`follower` follows `followee` since `ts`, a time of the follower's clock."""
-
-
-class Unfollowed(_EdgeRecorded, frozen=True, tag="unfollow"):
+class Unfollowed(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
     """`follower` does not follow `followee` any more since `ts`, a time of the follower's clock."""
+
+    follower: int
+    followee: Followee
+    ts: int
+    committed_ms: int
+
+    def __post_init__(self) -> None:
+        check_edge(self.follower, self.followee, self.ts)
+        check_stamp("committed_ms", self.committed_ms)
+
+    def edge(self) -> Edge:
+        return Edge(self.follower, self.followee, self.ts, active=False)
 
 
 class PinSaved(msgspec.Struct, frozen=True, tag_field="type", tag="save_pin"):
