@@ -114,10 +114,10 @@ class Adversary(asyncio.Protocol):
         self._transport.write(data)
 
 
-async def _hold(kind: Kind, score: Score, port: int, source: str, goes_on: Callable[[], bool]) -> None:
+async def _hold(kind: Kind, score: Score, port: int, source: str, is_under_way: Callable[[], bool]) -> None:
     """Keeps one connection, and opens it again when it is closed."""
     loop = asyncio.get_running_loop()
-    while goes_on():
+    while is_under_way():
         ended = loop.create_future()
         try:
             await loop.create_connection(

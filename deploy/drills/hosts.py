@@ -160,7 +160,9 @@ class Hosts:
     def in_network(self, name: str, script: str) -> float:
         """Runs a script for `sh` in the network of a host that runs, with the right to change it."""
         container = self._container(name)
-        return self._beside(container, "shell", script, network_mode=f"container:{container.id}", cap_add=["NET_ADMIN"])
+        return self._in_helper(
+            container, "shell", script, network_mode=f"container:{container.id}", cap_add=["NET_ADMIN"]
+        )
 
     @_translated
     def throttle(self, name: str, bytes_s: int) -> float:
@@ -168,7 +170,7 @@ class Hosts:
         limit. Gateways have no disk of their own.
         """
         container = self._container(name)
-        return self._beside(
+        return self._in_helper(
             container,
             "throttle",
             container.id,
@@ -220,7 +222,7 @@ class Hosts:
             raise HostError(f"{name}: {words[0]}: {(complained or said or b'').decode(errors='replace').strip()}")
         return json.loads(said)
 
-    def _beside(self, container: Any, *words: str, **rights: Any) -> float:
+    def _in_helper(self, container: Any, *words: str, **rights: Any) -> float:
         """Runs the agent in a container of its own, as root: the clusters' containers have no rights, and must have
         none.
         """

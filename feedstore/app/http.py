@@ -20,12 +20,12 @@ from feedstore.following.metrics import metrics as following_metrics
 from feedstore.http import listening
 from feedstore.http.app import App, Served
 from feedstore.http.connections import SPARE_PLACES
-from feedstore.http.cursors import Cursors, load_key
 from feedstore.http.endpoint import Endpoint, Part
 from feedstore.http.problems import Known
 from feedstore.http.queues import BoundedQueues, Queues, QueuesUnavailableError
 from feedstore.http.running import InThreads, Runners
 from feedstore.http.server import HttpServer
+from feedstore.http.signed_cursors import SignedCursors, load_key
 from feedstore.http.site import assets
 from feedstore.http.tokens import Access, Loopback, Tokens, is_loopback
 from feedstore.http.traced import TracedApp
@@ -82,7 +82,7 @@ def open_app(
     http = config.http
     wall_ms = clock_of(config)
     access: Access = Loopback() if http.tokens is None else Tokens(http.tokens, clock, wall_ms)
-    cursors = Cursors(load_key(http.cursor_key, environ))
+    cursors = SignedCursors(load_key(http.cursor_key, environ))
     # Calls on these threads end by their deadline, so they do not have to wait for a follow store that hangs.
     bounded = _threads(http.threads, clock, tracer)
     reads = _threads(http.threads, clock, tracer)

@@ -9,9 +9,9 @@ from feedstore.boards.port import BoardCrowdedError, ReorderRefusedError
 from feedstore.boards.service import BoardService
 from feedstore.boards.wire import BoardPage, BoardPinLine, BoardQuery, OrderReset, PlaceBody, PlacedLine
 from feedstore.http import problems
-from feedstore.http.cursors import Cursors
 from feedstore.http.endpoint import Asked, Endpoint
 from feedstore.http.problems import Kind, ProblemError
+from feedstore.http.signed_cursors import SignedCursors
 from feedstore.http.wire import Nothing
 
 CROWDED: Final = Kind("board-crowded", 503, "Board is crowded", retry_after_s=1)
@@ -21,7 +21,7 @@ class BoardApi(NamedTuple):
     """The objects that the endpoints work on."""
 
     service: BoardService
-    cursors: Cursors
+    cursors: SignedCursors
 
 
 def _pins(api: BoardApi, asked: Asked[BoardQuery, None]) -> BoardPage:

@@ -28,10 +28,10 @@ from feedstore.following.wire import (
 )
 from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError
 from feedstore.http import problems
-from feedstore.http.cursors import Cursors
 from feedstore.http.endpoint import Asked, Endpoint
 from feedstore.http.problems import ProblemError
 from feedstore.http.queues import GroupState, Letter, Queues, QueuesUnavailableError
+from feedstore.http.signed_cursors import SignedCursors
 from feedstore.http.wire import Nothing
 from feedstore.metering.plots import Drawn, Hour, PlotsUnavailableError, Series
 from feedstore.replicas.replicas import DeadlineExceededError
@@ -53,7 +53,7 @@ class FeedApi(NamedTuple):
 
     service: FeedService
     queues: Queues
-    cursors: Cursors
+    cursors: SignedCursors
     now_ms: Callable[[], int]
     hour: Callable[[], Hour]
 

@@ -61,6 +61,6 @@ def test_a_cluster_that_another_process_still_writes_is_not_removed(tmp_path: Pa
     with closing(wiring.open_ports(config, "read", feeds=False)) as ports:
         live = ports.queue.consumer(RETRIES, "retries-b")
         with pytest.raises(GroupBusyError, match="retries-b"):
-            rebuild.make_anew(ports, config, "b", lambda _: pytest.fail("worked"), lambda _: None)
+            rebuild.recreate(ports, config, "b", lambda _: pytest.fail("worked"), lambda _: None)
         live.close()
     assert place(config, "b").exists()

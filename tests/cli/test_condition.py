@@ -18,7 +18,7 @@ from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.cli.template import run
 from workers.app import home, wiring
-from workers.app.rebuild import make_anew
+from workers.app.rebuild import recreate
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
 from workers.cli.status import workers
 from workers.cli.top import LastLook, rendered
@@ -187,7 +187,7 @@ def test_a_rebuild_that_was_given_up_is_known_though_no_worker_runs():
 def test_a_cluster_that_is_being_rebuilt_is_known_before_its_first_tick(filled: Cli):
     """As after a rebuild that was killed."""
     with home.worker_lock(filled.home), filled.ports(feeds=False) as ports:
-        make_anew(
+        recreate(
             ports,
             configuration.load(filled.home, {}),
             "b",

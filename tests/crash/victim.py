@@ -23,7 +23,7 @@ from tests.mutations import rows_of
 from workers.app import until, wiring
 from workers.app.home import worker_lock
 from workers.following.ports import Ports
-from workers.pipeline.stage import Stage
+from workers.pipeline.spec import StageSpec
 
 DEADLINE_S = 60.0
 _IN_A_ROW = 6
@@ -144,7 +144,7 @@ def hardly_any_room() -> Iterator[None]:
     """Every stage that is made meanwhile has hardly any room. Several threads may ask for it at once: the last one to
     leave restores what was before the first one.
     """
-    defaults = Stage.__init__.__kwdefaults__
+    defaults: dict[str, Any] = StageSpec.__init__.__kwdefaults__
     with _rooms:
         _before.append(defaults["in_flight"])
         defaults["in_flight"] = 1

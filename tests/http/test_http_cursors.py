@@ -10,7 +10,7 @@ from http_servers import Client, InProcess, client_of, in_process
 from feedstore.domain.cursors import MalformedCursorError
 from feedstore.errors import ConfigError
 from feedstore.following import Cursor, columns, encode_cursor
-from feedstore.http.cursors import VARIABLE, Cursors, load_key
+from feedstore.http.signed_cursors import VARIABLE, SignedCursors, load_key
 from tests.replicas.fakes import CAP, USER
 
 KEY, OTHER = bytes(32), bytes([1] * 32)
@@ -56,7 +56,7 @@ def test_nobody_reads_past_the_cap_with_a_cursor_of_their_own(inside: InProcess)
     assert inside.service.page(USER, 5, made).entries
     with client_of(inside.server.address) as client:
         assert refused(client, USER, made)
-        assert refused(client, USER, Cursors(OTHER).signed(f"feed:{USER}", made) or "")
+        assert refused(client, USER, SignedCursors(OTHER).signed(f"feed:{USER}", made) or "")
 
 
 def test_servers_with_one_key_take_each_others_cursors(tmp_path: Path, inside: InProcess, cursor: str):
@@ -68,16 +68,16 @@ def test_servers_with_one_key_take_each_others_cursors(tmp_path: Path, inside: I
 
 
 def test_signatures():
-    cursors = Cursors(KEY)
+    cursors = SignedCursors(KEY)
     signed = cursors.signed("feed:1", "abc")
     assert cursors.opened("feed:1", signed) == "abc"
     assert cursors.signed("feed:1", None) is None
     assert cursors.opened("feed:1", None) is None
     for owner, key in (("feed:11", KEY), ("feed:1", OTHER)):
         with pytest.raises(MalformedCursorError):
-            Cursors(key).opened(owner, signed)
+            SignedCursors(key).opened(owner, signed)
     with pytest.raises(ValueError, match="at least 32 bytes"):
-        Cursors(b"short")
+        SignedCursors(b"short")
 
 
 # The key

@@ -423,7 +423,7 @@ class _StopsOnce:
 
     def __init__(self) -> None:
         self.stops = False
-        self.stopped, self.goes_on = threading.Event(), threading.Event()
+        self.stopped, self.continues = threading.Event(), threading.Event()
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
@@ -434,7 +434,7 @@ class _StopsOnce:
         self._lock.release()
         if stops:
             self.stopped.set()
-            assert self.goes_on.wait(60)
+            assert self.continues.wait(60)
 
 
 def test_a_change_may_get_the_lead_before_its_thread_waits_for_it(
@@ -455,7 +455,7 @@ def test_a_change_may_get_the_lead_before_its_thread_waits_for_it(
         gathering.stops = True
         follows = pool.submit(file.write_grouped, insert(2))
         assert leads.result(60) == 1
-        gathering.goes_on.set()
+        gathering.continues.set()
         assert follows.result(60) == 2
     assert lines(file) == [1, 2]
 

@@ -213,7 +213,7 @@ class Builder:
                 self._not_built(code=code)
             else:
                 self._rest.ended()
-        elif not self._rest.goes_on() and self._is_due():
+        elif not self._rest.is_resting() and self._is_due():
             try:
                 self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
             except OSError as error:  # the machine has no process or memory left

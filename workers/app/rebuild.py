@@ -65,7 +65,7 @@ def needs_new(ports: Ports, config: Config, cluster: str, read_s: float = math.i
     return found is not None and not found.is_mended_by_writers
 
 
-def make_anew(
+def recreate(
     ports: Ports, config: Config, cluster: str, worker: Callable[[Worker], None], on_progress: OnProgress
 ) -> None:
     """Replaces a cluster by an empty one, and asks for the refill of every feed. The caller holds the home.

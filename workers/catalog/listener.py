@@ -135,7 +135,7 @@ class Listener(Generic[Body]):
         """Hears the messages that there are, or waits a moment for some. False: the caller should rest a moment. It
         raises nothing: after a failure it tries again, after a longer rest each time.
         """
-        if self._rest.goes_on():
+        if self._rest.is_resting():
             return False
         try:
             self._hear(*(self._reading or self._open()))

@@ -64,7 +64,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                     )
                 with stopping() as stop:
                     for name in lost:
-                        _make_anew(session, ports, stop, name)
+                        _recreate(session, ports, stop, name)
                     if not lost:
                         _ask(ports, user, cluster, stop)
                     else:
@@ -126,10 +126,10 @@ def _stopped(cluster: str | None) -> str:
     return "stopped: to finish, feedctl rebuild --all" + ("" if cluster is None else f" --cluster {cluster}")
 
 
-def _make_anew(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
+def _recreate(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
     note(f"cluster {cluster} is gone or lost deliveries: creating it again")
     try:
-        rebuilding.make_anew(
+        rebuilding.recreate(
             ports,
             session.config,
             cluster,

@@ -392,6 +392,6 @@ def _once_servers_answer(open_ports: Callable[[], Ports], stop: Stop) -> Ports |
         else:
             away.ended()
             return ports
-        while away.goes_on() and not stop.wait(REST_S):
+        while away.is_resting() and not stop.wait(REST_S):
             pass
     return None

@@ -84,7 +84,7 @@ class Burials(Generic[Body]):
         work has got done so far.
         """
         tried = False
-        while self.waiting and not self._away.goes_on() and not self.too_many:
+        while self.waiting and not self._away.is_resting() and not self.too_many:
             if tried and not in_time():
                 break
             tried = True

@@ -54,7 +54,7 @@ class Calls:
         """Calls something that may be away, unless it rests after a failure; returns whether it answered. worked: how
         much other work has got done so far.
         """
-        if away.goes_on():
+        if away.is_resting():
             return False
         began_s = self._clock()
         try:

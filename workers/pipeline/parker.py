@@ -58,7 +58,7 @@ class Parker(Generic[Body]):
 
         rests_until_s: the stage probes no outage before this time. worked: how much other work has got done so far.
         """
-        if self._away.goes_on():
+        if self._away.is_resting():
             return
         now_s = self._clock()
         pressed = not self._lots.has_room(2)

@@ -109,7 +109,7 @@ class Relay(Generic[Rows]):
         After a crash between the publishing and the marking the rows are published again: their readers are idempotent
         (rule 1).
         """
-        if self._away.goes_on():
+        if self._away.is_resting():
             return False
         try:
             rows = self._outbox.unrelayed(AT_ONCE, self._shard) if self._is_mine() else ()
@@ -197,14 +197,14 @@ class Ticker:
     @property
     def rest_s(self) -> float:
         """The time until the next tick is due; short if a shard did not answer."""
-        if self._ticked_s is None or self._away.goes_on():
+        if self._ticked_s is None or self._away.is_resting():
             return _REST_S
         return max(0.0, self._ticked_s + self._every_s - self._clock())
 
     def step(self) -> bool:
         """Ticks if it is time and every shard answers; False, so that a rest follows."""
         now_s = self._clock()
-        if self._away.goes_on() or (self._ticked_s is not None and now_s - self._ticked_s < self._every_s):
+        if self._away.is_resting() or (self._ticked_s is not None and now_s - self._ticked_s < self._every_s):
             return False
         try:
             self.tick()

@@ -133,7 +133,7 @@ class RetryPolicy:
 DEFAULT: Final = RetryPolicy()
 
 
-def is_told(failures: int) -> bool:
+def is_logged(failures: int) -> bool:
     """Whether the last of so many failures in a row is worth a line in the log: ever fewer are, so that an outage of a
     day does not fill it.
     """
@@ -164,12 +164,12 @@ class Rest:
         self._failures = 0
         self._until_s = None
 
-    def goes_on(self) -> bool:
+    def is_resting(self) -> bool:
         return self._until_s is not None and self._clock() < self._until_s
 
 
 class Away(Rest):
-    """Something that a loop calls and that may be away: each failure is counted, logged if `is_told`, and begins a
+    """Something that a loop calls and that may be away: each failure is counted, logged if `is_logged`, and begins a
     rest. Its end is logged once.
 
     name: the name of the loop. what: what is called, as the metric names it. event, about: what the log line says.
@@ -202,7 +202,7 @@ class Away(Rest):
         least_s = 0.0 if attempt is None else self._share.failed(attempt[0], self._clock(), attempt[1])
         wait_s = self.failed(least_s=least_s)
         self._meter.add(metrics.AWAY, 1, *self._labels)
-        log = _log.warning if is_told(self._failures) else _log.debug
+        log = _log.warning if is_logged(self._failures) else _log.debug
         log(self._event, **self._about, failures=self._failures, wait_s=round(wait_s, 3), error=str(error))
 
     def ended(self) -> None:

@@ -35,7 +35,7 @@ from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe
 from workers.pipeline.parker import Parker
-from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy, is_told
+from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy, is_logged
 from workers.pipeline.spec import StageSpec
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
@@ -164,7 +164,7 @@ class Stage(Generic[Body]):
 
     def _ask_queue(self, call: Callable[[], bool]) -> bool | None:
         """Calls the queue, unless it rests after a failure. None if it did not answer."""
-        if self._queue_away.goes_on():
+        if self._queue_away.is_resting():
             return None
         try:
             return call()
@@ -203,7 +203,7 @@ class Stage(Generic[Body]):
         if self._ready:
             self._next_lot_s = self._clock() + self._spec.gather_s
 
-    def _poll_past_turns(self, timeout_s: float, may_go_on: Callable[[], bool], first: int) -> None:
+    def _poll_past_turns(self, timeout_s: float, may_poll: Callable[[], bool], first: int) -> None:
         """Polls once. A stage with turns polls again in two cases: if messages wait for their turn, because those of
         other senders may follow, and while much comes and a batch is not full. first: new messages may join ready work
         only from this place on.
@@ -214,7 +214,7 @@ class Stage(Generic[Body]):
             coming = itertools.islice(self._ready, first, None)
             ahead = sum(len(work.items) for work in coming if isinstance(work, Group))
             more = self._turns or (self._turns is not None and polled >= self._spec.batch // POLLS_PAST_TURNS)
-            if not (polled and more and ahead < self._spec.batch and self._lots.has_room() and may_go_on()):
+            if not (polled and more and ahead < self._spec.batch and self._lots.has_room() and may_poll()):
                 return
             polled = self._poll(0, first)
 
@@ -491,7 +491,7 @@ class Stage(Generic[Body]):
         should be done or parked first. If messages wait for their turn, it polls past them as long as there is any
         room. What is left over of a full lot gets more messages, as a small lot costs nearly as much as a full one.
         """
-        away = not self._may_begin() or self._queue_away.goes_on()
+        away = not self._may_begin() or self._queue_away.is_resting()
         coming = list(itertools.islice(self._ready, 1, None))
         if self._ready[0] is self._filling:
             self._filling = None  # if it fails, it is tried again as it is
@@ -572,7 +572,7 @@ class Stage(Generic[Body]):
         return self._policy.wait_s(max(1, failures), self._rng)
 
     def _log_retry(self, failures: int, error: Exception) -> None:
-        log = self._log.warning if is_told(failures) else self._log.debug
+        log = self._log.warning if is_logged(failures) else self._log.debug
         log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
 
 
@@ -606,7 +606,7 @@ class Begun(Generic[Body]):
     def step(self) -> bool:
         """Takes a step of the stage. Raises the stage's errors, and those of `begin`."""
         if self._stage is None:
-            if self._away.goes_on():
+            if self._away.is_resting():
                 return False
             try:
                 self._begin()

@@ -138,7 +138,7 @@ class RocksCluster:
         return cls(Path(path), tables, access, dead_run_keys_min)
 
     @property
-    def is_beside(self) -> bool:
+    def is_secondary(self) -> bool:
         return self._follower is not None
 
     def table(self, name: str) -> "RocksStore":
@@ -181,7 +181,7 @@ class RocksCluster:
 
     def writable(self, name: str) -> Files:
         """`files`, for a write. Opens the files again after a failed write: until then RocksDB takes no other."""
-        if self.is_beside:
+        if self.is_secondary:
             raise RefusedError(f"{self.path}: opened for reading only: another process owns it")
         if self._failure is not None:
             with self.lock:
@@ -240,7 +240,7 @@ class RocksStore:
         self._past_row = b"\xff" * (table.column_bytes + 1)
         self._dead_run_keys_min = dead_run_keys_min
         self._dead_runs = DeadRuns(self._column_end, self._past_row, _PAST_COLUMN, dead_run_keys_min)
-        self._reading: AbstractContextManager[object] = cluster.lock if cluster.is_beside else nullcontext()
+        self._reading: AbstractContextManager[object] = cluster.lock if cluster.is_secondary else nullcontext()
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         check_batch(self._table, batch)
@@ -459,7 +459,7 @@ class RocksStore:
 
     def _learn_if_idle(self, files: Files, row: bytes) -> None:
         """A reader must not wait for writers: if one is busy, the next reader tries."""
-        if not self._cluster.is_beside and self._cluster.lock.acquire(blocking=False):
+        if not self._cluster.is_secondary and self._cluster.lock.acquire(blocking=False):
             try:
                 self._learn(files, row)
             finally:
@@ -477,7 +477,7 @@ class RocksStore:
         """A view that does not change between two seeks. A cluster of another owner changes only when it catches up,
         which takes the lock that a read holds.
         """
-        return family if self._cluster.is_beside else rocksdb_files.snapshot(self._cluster.path, family)
+        return family if self._cluster.is_secondary else rocksdb_files.snapshot(self._cluster.path, family)
 
     def _take(
         self, view: Rdict | Snapshot, position: bytes, count: int, reading: ReadOptions | None = None

@@ -169,7 +169,7 @@ def open_owner(path: Path, layout: Layout) -> Files:
         raise unavailable(path, error) from error
 
 
-def open_beside(path: Path, layout: Layout, log_directory: Path) -> Files:
+def open_secondary(path: Path, layout: Layout, log_directory: Path) -> Files:
     """Opens for reading while an owner writes, in this or in another process. `live_files` is called before it."""
     try:
         options = _database_options()

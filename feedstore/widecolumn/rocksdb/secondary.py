@@ -55,7 +55,7 @@ class Secondary:
                     self._close_files()
                     own_logs = self._own_logs()
                     self._live = rocksdb_files.live_files(self._path, self._layout, own_logs)
-                    self._files = rocksdb_files.open_beside(self._path, self._layout, own_logs)
+                    self._files = rocksdb_files.open_secondary(self._path, self._layout, own_logs)
                 else:
                     self._refuse_missing(there)
                     if self._read == logs and manifests:

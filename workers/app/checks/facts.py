@@ -16,7 +16,7 @@ from feedstore.app.config import Config
 from feedstore.clocks import wall_ms
 from feedstore.errors import PortError
 from feedstore.follows.port import OutdatedStoreError
-from feedstore.http import cursors, tokens
+from feedstore.http import signed_cursors, tokens
 from feedstore.http.tokens import IssuedToken
 from workers.app import home, wiring
 from workers.queue.embedded import stored_partitions
@@ -239,6 +239,6 @@ def _is_installed(module: str) -> bool:
 
 
 def _http(config: Config, environ: Mapping[str, str]) -> list[IssuedToken]:
-    if config.http.cursor_key.exists() or cursors.VARIABLE in environ:
-        cursors.load_key(config.http.cursor_key, environ)
+    if config.http.cursor_key.exists() or signed_cursors.VARIABLE in environ:
+        signed_cursors.load_key(config.http.cursor_key, environ)
     return [] if config.http.tokens is None else tokens.listed(config.http.tokens)

@@ -24,7 +24,7 @@ _SIGNATURE_BYTES: Final = 16
 _SIGNATURE_CHARS: Final = 22
 
 
-class Cursors:
+class SignedCursors:
     """Signs and opens cursors. key: secret."""
 
     def __init__(self, key: bytes) -> None:
