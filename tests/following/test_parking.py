@@ -22,6 +22,8 @@ from workers.following.messages import Block, Delivery, Hold, Parked, decode_del
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.port import MAX_MESSAGE_BYTES, lag_of
 
+pytestmark = pytest.mark.long
+
 TOGETHER = pytest.mark.parametrize("together", [None, 1, 40], ids=["deliveries", "packs of one", "packs"])
 
 
