@@ -8,7 +8,7 @@ from typing import Final
 FULL: Final = os.environ.get("SIMULATION") == "full"
 """Guards are searched blind, every order is tried, and nothing is left out."""
 
-RUNS: Final = int(os.environ.get("SIMULATION_RUNS") or (3_000 if FULL else 300))
+RUNS: Final = int(os.environ.get("SIMULATION_RUNS") or (2_000 if FULL else 300))
 """How many seeds."""
 
 EVERY: Final = 1 if FULL else 47

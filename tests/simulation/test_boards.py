@@ -13,7 +13,7 @@ from tests.simulation.board_mutants import BELOW_ZERO, FOUND_BY, MUTANTS, Mutant
 from tests.simulation.boards import above_zero, below_the_top, simulate
 
 _BLOCKS = 4
-_RUNS = 1_200 if FULL else 40
+_RUNS = 600 if FULL else 40
 _A_FEW = 1_000 if FULL else 30
 
 
