@@ -108,7 +108,7 @@ class Gateways(Generic[C]):
             else:
                 self._pool.give_back(lease)
                 if failures:  # the caller does not hear of them
-                    self._log.warning("hbase.gateway_failed", error="; ".join(failures.values()))
+                    self._log.warning("hbase.gateway_failed", error=self._whose + "; ".join(failures.values()))
                 return answer
         raise UnavailableError(self._whose + "; ".join(failures.values()))
 
