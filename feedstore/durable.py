@@ -73,8 +73,8 @@ def locked(file: int, within_s: float) -> bool:
 
 
 def remove_tree(path: Path, *, ignore_errors: bool = False) -> None:
-    """Removes a directory. It is renamed first, because half of it would look like a damaged one. ignore_errors: once
-    that is done. Raises OSError.
+    """Removes a directory. It is renamed first, because half of it would look like a damaged one. ignore_errors:
+    whether files that cannot be removed after that are left. Raises OSError.
     """
     gone = path.with_name(path.name + ".gone")
     shutil.rmtree(gone, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Something that is opened when it is first used, again until that succeeds; or closed if what must follow fails."""
+"""Opens something when it is first used, and closes what was just opened if a later step fails."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -8,7 +8,7 @@ Things = TypeVar("Things", bound=Sequence[Any])
 
 
 def chunks(things: Things, size: int) -> Iterator[Things]:
-    """As many at a time as `size` says, as slices."""
+    """Slices of `size` things; the last one may be shorter."""
     return (cast("Things", things[start : start + size]) for start in range(0, len(things), size))
 
 
@@ -16,7 +16,7 @@ def portions(
     things: Iterable[Thing], size_of: Callable[[Thing], int], most: int, most_things: int | None = None
 ) -> Iterator[list[Thing]]:
     """Yields things in their order, as many at a time as have the size `most` together, or a single one that is larger.
-    So are messages divided into batches, and what they say into messages. most_things: at most so many at a time.
+    Messages are divided into batches in this way, and their content into messages. most_things: the most at a time.
     """
     some: list[Thing] = []
     room = most

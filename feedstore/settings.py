@@ -9,8 +9,8 @@ _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_40
 
 
 class Ms(int):
-    """Milliseconds that are written as a duration: a number and one of ms, s, m, h, d. most_ms: more is refused.
-    The system waits for no longer than 292 years.
+    """Milliseconds that are written as a duration: a number and one of ms, s, m, h, d. most_ms: more is refused;
+    the operating system cannot wait for longer than 292 years.
     """
 
     most_ms: ClassVar[int] = 100_000 * _UNITS_MS["d"]

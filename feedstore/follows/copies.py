@@ -84,9 +84,13 @@ def unindexed_pins(pins: Sequence[PinRow], indexed: Mapping[PinIndexKey, PinInde
         for key in line_keys([row]):
             line = (*key, owner, board, saved_ms, deleted_ms)
             held = indexed.get(key)
-            if deleted_ms is None if held is None else held[6] < saved_ms or (held[7] or 0) < (deleted_ms or 0):
+            if deleted_ms is None if held is None else _is_behind(held, line):
                 lines.append(line)
     return lines
+
+
+def _is_behind(held: PinIndexRow, line: PinIndexRow) -> bool:
+    return held[6] < line[6] or (held[7] or 0) < (line[7] or 0)
 
 
 def lost_pins(lines: Sequence[PinIndexRow], stored: Mapping[int, PinRow]) -> list[PinRow]:

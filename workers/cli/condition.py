@@ -236,7 +236,7 @@ def _groups(ports: Ports) -> _Groups:
     queue, groups = ports.queue, landed.groups(ports)
     members = {group: queue.members(topic, group) for topic, group in groups}
     away: dict[str, str] = {}
-    for topic, _ in groups:
+    for topic in dict.fromkeys(topic for topic, _ in groups):
         try:
             queue.ends(topic)
         except PartitionsAwayError as error:

@@ -369,5 +369,5 @@ class Outages(Generic[Body]):
         self._rng.shuffle(mixed)
         singles, rest = mixed[:SINGLES], mixed[SINGLES:]
         size = max(1, -(-len(rest) // (SLICES - SINGLES)))
-        slices = [Group(list(each)) for each in chunks(rest, size)]
+        slices = [Group(each) for each in chunks(rest, size)]
         return slices + [Group([item]) for item in singles]  # the last is tried first

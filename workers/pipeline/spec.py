@@ -14,7 +14,7 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec(Generic[Body]):
-    """Raises ValueError if the stage should park messages and cannot know which slots they need.
+    """What one stage does with which messages. Raises ValueError if it parks messages and has no slots for them.
 
     group: the name of the consumer group, also used in logs.
     encode: makes a message of one body alone: that is what is buried if the body's message holds more than this body.

@@ -42,7 +42,7 @@ class Gateways(Generic[C]):
 
     connect: opens a connection; raises OSError.
     translate: turns an exception of a call into AnsweredError if HBase answered; returns any other as it is.
-    whose: begins each error, so that it says which cluster is meant; empty: nothing does.
+    whose: the beginning of each error, which names the cluster; it may be empty.
     """
 
     def __init__(
