@@ -226,12 +226,15 @@ def _sequence(spacing: Spacing, gap: _Gap, now_ms: int, rows: BoardRows) -> int 
             return spacing.below_all(upper.sequence)
         case (BoardPin() as upper, BoardPin() as lower):
             left = room(upper.sequence - lower.sequence)
-            is_spared = spacing.restored < left < spacing.restored + SPARED
-            if is_spared and not following(spacing, rows.run, "up", upper.spot, 1):  # the upper one is the topmost
+            if spacing.restored < left < spacing.restored + SPARED and _is_topmost(spacing, upper, rows):
                 return lower.sequence + spacing.lift
             return between(upper.sequence, lower.sequence)
         case _:
             raise AssertionError("a pin that is alone on its board is where it is to be")
+
+
+def _is_topmost(spacing: Spacing, pin: BoardPin, rows: BoardRows) -> bool:
+    return not following(spacing, rows.run, "up", pin.spot, 1)
 
 
 def _gaps(gap: _Gap, sequence: int) -> list[int]:
