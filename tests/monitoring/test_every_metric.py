@@ -279,7 +279,7 @@ def what_usually_takes_days(watcher: Watcher, stack: Stack, directory: Path) -> 
                 while time.monotonic() < since_s + 6:
                     cli("save-pin", next(pin), "--owner", OWNER, "--board", BOARD)
                 kept.enter_context(locked(cli.home / "data" / "follows.db"))
-            watcher.wait_for("feed_deliveries_late_total", "feed_cluster_kept_back_by")
+            watcher.wait_for("feed_deliveries_late_total", "feed_cluster_kept_back_by", "feed_cluster_holds")
         watcher.wait_for("feed_actions_sent_back_total")
     with running(cli, "serve", "--port", "0", log=directory / "log", env=FAST):
         # A process whose clock is off is named by this server, which has the worker and was seen before that.
