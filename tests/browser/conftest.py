@@ -51,7 +51,7 @@ def template(tmp_path_factory: pytest.TempPathFactory, _no_environment: None) ->
     """A home whose watermarks move quickly. User 1 follows user 2, who saved OLD, an hour apart."""
     cli = Cli(tmp_path_factory.mktemp("template") / "home")
     cli("init")
-    cli.set("tick", '"50ms"')
+    cli.set("tick", '"250ms"')
     now_ms = int(time.time() * 1_000)
     actions = [
         {"type": "follow", "ts": 1, "follower": 1, "user": 2},

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_of_a_home")]
 def cli(own_broker: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
     monkeypatch.setattr(writer_process, "forked", threads)
     cli = home_on_broker(tmp_path / "home", own_broker)
-    cli.set("tick", '"50ms"')
+    cli.set("tick", '"250ms"')
     cli.set("partitions", "2")
     cli("topics", "apply")
     return cli
