@@ -70,11 +70,11 @@ test-clocks: $(VENV)/test ## run the tests with one process's clock off (install
 
 test-browser: $(VENV)/test ## run the tests of the site in a headless Chromium (installs it with apt if it is missing)
 	@tests/browser/install
-	@$(BIN)/pytest -m browser -n 2 --dist loadfile
+	@$(BIN)/pytest -m browser -n 2 --dist loadfile tests/browser
 
 test-rules: $(VENV)/test ## test the alert rules (installs Prometheus with apt if it is missing, and starts no service)
 	@deploy/monitoring/install
-	@$(BIN)/pytest -m promtool
+	@$(BIN)/pytest -m promtool tests/monitoring
 
 # A stack of its own, as servers are killed. ALERTS: names of faults, or --healthy 1200; a quarter of an hour for all of them.
 ALERTS ?=

@@ -90,6 +90,8 @@ def pytest_sessionstart() -> None:
 
 APART = ("processes", "long", "stack", "browser", "docker", "xdist_group")
 """Markers of tests that take seconds each, or that have a group of their own."""
+WHERE = {"browser": "browser", "promtool": "monitoring"}
+"""The directories in which alone the Makefile looks for tests with these markers."""
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -98,6 +100,8 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """
     assert isinstance(item, pytest.Function)
     marked = {mark.name for mark in item.iter_markers()}  # asked once: there are thousands of tests in each process
+    for marker in marked & WHERE.keys():
+        assert item.path.parent.name == WHERE[marker], f"make does not find {item.nodeid}: see WHERE in {__file__}"
     if marked.isdisjoint(APART):
         item.add_marker(pytest.mark.xdist_group(item.path.stem))
     if "stack" in marked and "timeout" not in marked:
