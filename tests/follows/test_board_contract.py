@@ -39,6 +39,7 @@ from feedstore.domain import DeletePin, InvalidValueError, Pin, PinSaved, Respac
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Way
 from feedstore.follows.port import MAX_PAGE, Request
 from feedstore.follows.store import FollowStore
+from tests.simulation.boards import past_a_hole
 
 MINUTE = 60_000
 
@@ -492,35 +493,9 @@ def test_a_hole_of_moved_pins_makes_short_pages_and_loses_none(store: FollowStor
 @pytest.mark.parametrize("way", ["down", "up"])
 @pytest.mark.parametrize("bare", [1, 2])
 def test_re_spacing_next_to_a_hole_hides_no_pin_of_a_walk_and_shows_none_twice(store: FollowStore, way: Way, bare: int):
-    """Pins of one ms have adjacent places, so that drops at the edge of the hole need a window that reaches across it.
-    bare: it is re-spaced after so many pages that ended inside of the hole.
-    """
-    save(store, [(1_000 + number, NOW - 1_000) for number in range(700)])
-    save(store, [(6_000 + number, NOW - 2_000 + number) for number in range(20)])
-    boards = Boards(store)
-    hole = [LineKey(NOW - 1_000, pin) for pin in range(1_200, 1_600)]
-
-    def to_the_bottom(_: int, rows: BoardRows) -> tuple[Arranged, None]:
-        rows.pins(hole)
-        return Arranged(placed=[SPACING.row(pin, pin, created_ms, 1) for created_ms, pin in hole]), None
-
-    store.arrange(BOARD, (), to_the_bottom)
-    for number in range(14):
-        boards.reorder(Move(BOARD, 6_000 + number, after=1_600))
-    order = shown(boards)
-    seen: list[int] = []
-    place: BoardPlace | None = BoardPlace(SPACING.top) if way == "down" else BoardPlace(SPACING.bottom, (), "up")
-    while place is not None:
-        page = boards.page(BOARD, 25, cursors.decode(BOARD, cursors.encode(BOARD, place)))
-        seen = seen + numbers(page) if way == "down" else numbers(page) + seen
-        place = page.after if way == "down" else page.above
-        if place is not None and place.seen is not None:
-            bare -= 1
-            if bare == 0:
-                assert respace(boards, RespaceAsked(BOARD, 1_600, NOW)) > 0
-    assert bare <= 0
-    assert shown(boards) == order
+    seen, order = past_a_hole(store, NOW, way, bare)
     assert seen == order
+    assert shown(Boards(store)) == order
 
 
 def test_many_marks_do_not_hide_pins(store: FollowStore):

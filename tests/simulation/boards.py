@@ -14,6 +14,7 @@ from typing import Any
 from unittest.mock import patch
 
 from feedstore.boards import (
+    SPACING,
     BoardCrowdedError,
     BoardPin,
     Boards,
@@ -27,7 +28,7 @@ from feedstore.boards import (
     room,
 )
 from feedstore.domain import DeletePin, Pin, PinDeleted, PinSaved, RespaceAsked, SavePin
-from feedstore.follows.arranging import Way
+from feedstore.follows.arranging import Arranged, BoardRows, LineKey, Way
 from feedstore.follows.port import Request, actions_in
 from feedstore.follows.store import FollowStore
 from tests.simulation.memory_shard import MemoryShard
@@ -464,7 +465,7 @@ class World:
 
 
 @contextmanager
-def _patched(patches: Sequence[tuple[Any, str, Any]]) -> Any:
+def patched(patches: Sequence[tuple[Any, str, Any]]) -> Any:
     with ExitStack() as stack:
         for where, name, value in patches:
             stack.enter_context(patch.object(where, name, value))
@@ -481,7 +482,7 @@ def simulate(seed: int, mutant: Mutant | None = None, steps: int = 120) -> Outco
     """One schedule."""
     world = World(seed)
     patches = [] if mutant is None else list(mutant.patched())
-    with _patched([(ordering, "AROUND", world.around), *patches]):
+    with patched([(ordering, "AROUND", world.around), *patches]):
         if mutant is not None:
             mutant.tampered(world)
         try:
@@ -514,7 +515,7 @@ def below_the_top(drops: int, seed: int = 0, mutant: Mutant | None = None) -> st
         assert isinstance(answer, PinSaved)
         store.index(pins=[answer])
 
-    with _patched([] if mutant is None else list(mutant.patched())):
+    with patched([] if mutant is None else list(mutant.patched())):
         for pin in range(1, 9):
             save(pin)
         order = list(range(1, 9))
@@ -550,6 +551,50 @@ def below_the_top(drops: int, seed: int = 0, mutant: Mutant | None = None) -> st
     return None
 
 
+def past_a_hole(store: FollowStore, now_ms: int, way: Way, bare: int) -> tuple[list[int], list[int]]:
+    """Walks through a new board that has a hole of pins which were moved away, and is re-spaced next to the hole
+    meanwhile. Pins of one ms have adjacent places, so drops at the edge of the hole need a window that reaches across
+    it. bare: it is re-spaced after so many pages that ended inside of the hole. Returns the pins that the walk shows,
+    and the order, from the top.
+    """
+    saves = [(1_000 + number, now_ms - 1_000) for number in range(700)]
+    saves += [(6_000 + number, now_ms - 2_000 + number) for number in range(20)]
+    answers = store.record([Request(SavePin(Pin(pin, OWNER, BOARD, created_ms))) for pin, created_ms in saves])
+    store.index(pins=[answer for answer in answers if isinstance(answer, PinSaved)])
+    boards = Boards(store)
+    hole = [LineKey(now_ms - 1_000, pin) for pin in range(1_200, 1_600)]
+
+    def to_the_bottom(_: int, rows: BoardRows) -> tuple[Arranged, None]:
+        rows.pins(hole)
+        return Arranged(placed=[SPACING.row(pin, pin, created_ms, 1) for created_ms, pin in hole]), None
+
+    store.arrange(BOARD, (), to_the_bottom)
+    for number in range(14):
+        boards.reorder(Move(BOARD, 6_000 + number, after=1_600))
+    order: list[int] = []
+    place: Place | None = None
+    while not order or place is not None:
+        page = boards.page(BOARD, 500, place)
+        order += [pin.pin for pin in page.pins]
+        place = page.after
+    seen: list[int] = []
+    place = Place(SPACING.top) if way == "down" else Place(SPACING.bottom, (), "up")
+    while place is not None:
+        page = boards.page(BOARD, 25, cursors.decode(BOARD, cursors.encode(BOARD, place)))
+        shown = [pin.pin for pin in page.pins]
+        seen = seen + shown if way == "down" else shown + seen
+        place = page.after if way == "down" else page.above
+        if place is not None and (place.seen is not None or len(shown) < 25):
+            bare -= 1
+            if bare == 0:
+                step = boards.respace(RespaceAsked(BOARD, 1_600, now_ms), 512, None)
+                assert step.rows > 0
+                while not step.done:
+                    step = boards.respace(RespaceAsked(BOARD, 1_600, now_ms), 512, step.going)
+    assert bare <= 0
+    return seen, order
+
+
 def above_zero(drops: int, seed: int = 0, mutant: Mutant | None = None) -> str | None:
     """Moves to the bottom of a board of the first ms that there is, and drops above its lowest pin. What is wrong, if
     anything is.
@@ -557,7 +602,7 @@ def above_zero(drops: int, seed: int = 0, mutant: Mutant | None = None) -> str |
     rng = random.Random(seed)
     store = FollowStore([MemoryShard(lambda: 1)])
     boards = Boards(store, NARROW)
-    with _patched([] if mutant is None else list(mutant.patched())):
+    with patched([] if mutant is None else list(mutant.patched())):
         for pin in range(1, 13):
             (answer,) = store.record([Request(SavePin(Pin(pin, OWNER, BOARD, 1)))])
             assert isinstance(answer, PinSaved)

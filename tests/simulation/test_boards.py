@@ -8,12 +8,15 @@ from itertools import chain
 
 import pytest
 
+from feedstore.follows.store import FollowStore
 from tests.effort import FULL, part
-from tests.simulation.board_mutants import BELOW_ZERO, FOUND_BY, MUTANTS, Mutant
-from tests.simulation.boards import above_zero, below_the_top, simulate
+from tests.simulation.board_mutants import BELOW_ZERO, FOUND_BY, HOLES_FORGET, MUTANTS, Mutant
+from tests.simulation.boards import above_zero, below_the_top, past_a_hole, patched, simulate
+from tests.simulation.memory_shard import MemoryShard
 
 _BLOCKS = 4
 _RUNS = 600 if FULL else 40
+NOW_MS = 1_700_000_000_000
 _A_FEW = 1_000 if FULL else 30
 
 
@@ -42,3 +45,14 @@ def test_a_later_save_is_on_top_after_thousands_of_drops_directly_below_the_topm
 def test_nothing_is_pushed_below_zero_and_the_bottom_never_runs_out():
     assert above_zero(part(2_000)) is None
     assert above_zero(part(2_000), mutant=BELOW_ZERO) is not None
+
+
+def test_a_walk_past_a_hole_needs_its_marks():
+    def walked() -> tuple[list[int], list[int]]:
+        return past_a_hole(FollowStore([MemoryShard(lambda: NOW_MS)]), NOW_MS, "down", 1)
+
+    seen, order = walked()
+    assert seen == order
+    with patched(HOLES_FORGET.patched()):
+        seen, order = walked()
+    assert seen != order
