@@ -60,7 +60,8 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
     head, end, _ = (TESTS.parent / ".ci" / "run").read_text(encoding="utf-8").partition("trap clean_up EXIT\n")
     script = tmp_path / ".ci" / "run"
     script.parent.mkdir()
-    script.write_text(f"{head}{end}begin simulation sh -c 'touch begun; exec sleep 600'\nsleep 600\n")
+    hangs = "sh -c 'touch {}; exec sleep 600'"
+    script.write_text(f"{head}{end}begin simulation {hangs.format('other')}\n{hangs.format('step')}\n")
     script.chmod(0o755)
     # Tests that run in the background of a shell ignore SIGINT, and what they start would too.
     words = (sys.executable, "-c", DEAF_NO_MORE, str(script))
@@ -68,7 +69,8 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
     running = subprocess.Popen(words, env=environ, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
-        while not (tmp_path / "begun").exists():
+        # If it came before the step has begun, bash would wait for the step, as for one that ignores Ctrl-C.
+        while not all((tmp_path / each).exists() for each in ("other", "step")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
