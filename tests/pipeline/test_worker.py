@@ -263,3 +263,46 @@ def test_a_loop_that_hangs_is_seen_by_the_age_of_its_step() -> None:
     release.set()
     thread.join(30)
     assert not [each for each in meter.counts().gauges if each.name == metrics.LOOP_STEP_AGE.name]
+
+
+def test_a_loop_that_is_paused_takes_no_step_until_it_is_resumed() -> None:
+    in_step, may_end = threading.Event(), threading.Event()
+
+    def step() -> bool:
+        in_step.set()
+        return may_end.wait(60)
+
+    paused, other = Loop("paused", step, rest_s=0.0), Loop("other")
+    worker = Worker([paused, other])
+    seen: list[tuple[int, int]] = []
+
+    def until() -> bool:
+        if not in_step.is_set():
+            return False
+        if not may_end.is_set():
+            assert not worker.pause(["paused"]), "it is in a step"
+            may_end.set()
+        elif worker.pause(["paused"]):
+            seen.append((paused.steps, other.steps))
+        return len(seen) > 3
+
+    worker.run(until)
+    assert {steps for steps, _ in seen} == {seen[0][0]}
+    assert seen[0][1] < seen[-1][1]
+
+
+def test_a_loop_continues_once_it_is_resumed_and_counts_as_paused_while_it_rests_or_has_ended() -> None:
+    rests, ends = Loop("rests", rest_s=0.001), Loop("ends", raising(PositionLostError("ends: lost")))
+    worker = Worker([rests, ends])
+    steps: list[int] = []
+
+    def until() -> bool:
+        if "ends" in worker.running() or not worker.pause(["rests", "ends"]):
+            return False
+        steps.append(rests.steps)
+        worker.resume(["rests", "ends"])
+        return rests.steps > steps[0]
+
+    with pytest.raises(WorkerFailedError):
+        worker.run(until)
+    assert rests.steps > steps[0]

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from feedstore.app.config import Config
 from feedstore.catalog.settings import posted
@@ -18,6 +18,14 @@ from workers.following.landed import drained
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
 from workers.queue.port import Topic, lag_of
+
+_PAUSE_S: Final = 1.0
+"""The first pause of the ticks."""
+_PAUSE_MAX_S: Final = 32.0
+_TICKS_FOR: Final = 4
+"""Between two pauses they come for so many times as long as the last one took: watermarks, and the rest of large
+fanouts, wait for them.
+"""
 
 
 def idle(ports: Ports, clusters: Iterable[str] | None = None) -> bool:
@@ -58,12 +66,49 @@ class End:
         raise NotImplementedError
 
 
+class _QuietMoment:
+    """Looks for a moment in which nothing is on its way. Each tick is, for a while. If it takes longer than the time
+    between two ticks, as on a slow machine, there is always one. So ticks pause now and then, for longer each time.
+
+    pause: asks the tickers to rest; returns whether they do. resume: lets them continue. clock: monotonic seconds.
+    """
+
+    def __init__(self, pause: Callable[[], bool], resume: Callable[[], None], clock: Callable[[], float]) -> None:
+        self._pause = pause
+        self._resume = resume
+        self._clock = clock
+        self._for_s = _PAUSE_S
+        self._next_s = clock() + _TICKS_FOR * _PAUSE_S
+        self._over_s: float | None = None
+
+    def is_now(self, is_idle: Callable[[], bool]) -> bool:
+        """Whether it is found by this look. Raises what `is_idle` raises; a pause ends at a later call then, too."""
+        now_s = self._clock()
+        if self._over_s is None and now_s >= self._next_s:
+            self._over_s = now_s + self._for_s
+        elif self._over_s is not None and now_s >= self._over_s:
+            self._continue(now_s)
+        if self._over_s is not None and not self._pause():
+            return False  # a tick is being sent
+        found = is_idle()
+        if found and self._over_s is not None:
+            self._continue(now_s)
+        return found
+
+    def _continue(self, now_s: float) -> None:
+        self._resume()
+        self._over_s = None
+        self._next_s = now_s + _TICKS_FOR * self._for_s
+        self._for_s = min(2 * self._for_s, _PAUSE_MAX_S)
+
+
 class Idle(End):
     """Says when everything that was recorded has landed and the watermarks say so too: a last tick is sent for that. If
     actions are recorded all the time, the answer is never yes.
 
     clusters: returns the names of the clusters to wait for, without those whose writer has ended. away_s: how long to
     wait for clusters, or their catalogs, that do not answer once nothing else is left to do. clock: monotonic seconds.
+    pause, resume: as for `_QuietMoment`; by default nothing else ticks.
     """
 
     rests_within_s = math.inf
@@ -75,6 +120,9 @@ class Idle(End):
         clusters: Callable[[], Iterable[str]],
         away_s: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        pause: Callable[[], bool] = lambda: True,
+        resume: Callable[[], None] = lambda: None,
     ) -> None:
         self._ports = ports
         self._config = config
@@ -82,13 +130,14 @@ class Idle(End):
         self._clusters = clusters
         self._away_s = away_s
         self._clock = clock
+        self._quiet_moment = _QuietMoment(pause, resume, clock)
         self._waits_since_s: float | None = None
         self._settled_ms: int | None = None
 
     def _holds(self) -> bool:
         waited = [name for name in self._clusters() if name not in self.away]
         try:
-            if self._settled_ms is None and idle(self._ports, waited):
+            if self._settled_ms is None and self._quiet_moment.is_now(lambda: idle(self._ports, waited)):
                 self._settled_ms = self._ticker.tick()
                 return False
             if self._settled_ms is not None and _reach(self._ports, waited, self._settled_ms):

@@ -133,7 +133,14 @@ def all_idle(session: Session, ports: Ports, worker: Worker, away_s: float = mat
     """Ends when everything that was recorded has landed in the clusters that the worker writes. away_s: how long to
     wait for clusters that do not answer once nothing else is left to do.
     """
-    return until.Idle(ports, session.config, lambda: clusters_of(worker, ports), away_s)
+    return until.Idle(
+        ports,
+        session.config,
+        lambda: clusters_of(worker, ports),
+        away_s,
+        pause=partial(worker.pause, TICKERS),
+        resume=partial(worker.resume, TICKERS),
+    )
 
 
 def recorded_landed(ports: Ports, clusters: Collection[str], worker: Worker) -> until.End:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Final, Protocol
@@ -140,6 +140,9 @@ class Worker:
         self._failures: list[tuple[str, Exception]] = []
         self._ended: set[str] = set()
         self._ending: set[str] = set()
+        self._pausing = threading.Lock()
+        self._paused: set[str] = set()
+        self._in_step: set[str] = set()
 
     def running(self) -> set[str]:
         """The names of the loops that have not ended by themselves."""
@@ -152,6 +155,19 @@ class Worker:
     def end(self, name: str) -> None:
         """Asks one loop to end after its current step; the others continue. Returns at once."""
         self._ending.add(name)
+
+    def pause(self, names: Collection[str]) -> bool:
+        """Asks loops to rest after their current step, until `resume`. Returns at once: True if none of them is in a
+        step now.
+        """
+        with self._pausing:
+            self._paused.update(names)
+            return (self._in_step - self._ended).isdisjoint(names)
+
+    def resume(self, names: Collection[str]) -> None:
+        """Lets loops that `pause` named continue."""
+        with self._pausing:
+            self._paused.difference_update(names)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
         """Runs until `stop` is called or `until` (asked every few milliseconds) says so; then ends every loop in order.
@@ -224,8 +240,21 @@ class Worker:
     def _take_steps(self, loop: Loop) -> None:
         while not self._stop.is_set() and loop.name not in self._ending:
             self._meter.since(metrics.LOOP_STEP_AGE, self._clock(), loop.name)
-            if not loop.step():
+            if not self._begins(loop.name):
+                self._stop.wait(_ASK_S)
+                continue
+            had_work = loop.step()
+            self._in_step.discard(loop.name)
+            if not had_work:
                 self._stop.wait(loop.rest_s)
+
+    def _begins(self, name: str) -> bool:
+        """Whether a loop begins a step now; False if it is paused."""
+        with self._pausing:
+            if name in self._paused:
+                return False
+            self._in_step.add(name)
+            return True
 
     def _has_ended(self, loop: Loop) -> None:
         self._ended.add(loop.name)
