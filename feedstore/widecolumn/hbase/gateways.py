@@ -8,7 +8,7 @@ may have lost its cluster, and then the others have not.
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
 import structlog
@@ -84,7 +84,7 @@ class Gateways(Generic[C]):
             if now >= deadline:
                 given_ms = round(1_000 * (deadline - began))
                 late = f"no answer in {given_ms} ms" if given_ms > 0 else "not asked: its time was over"
-                raise UnavailableError(self._whose + "; ".join([*failures.values(), late]))
+                raise UnavailableError(self._told([*failures.values(), late]))
             share = now + (deadline - now) / (self._pool.gateways - len(failures))
             try:
                 lease = self._pool.take(share, failures)
@@ -100,7 +100,7 @@ class Gateways(Generic[C]):
                     failures[lease.address] = f"{lease.address}: {judged}"
                     if self._pool.give_back(lease, is_error=True) and len(failures) < self._pool.gateways:
                         continue
-                    raise _kind(judged, may_refuse=may_refuse)(self._whose + "; ".join(failures.values())) from error
+                    raise _kind(judged, may_refuse=may_refuse)(self._told(failures.values())) from error
                 self._broken(lease, judged, failures)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
@@ -108,12 +108,16 @@ class Gateways(Generic[C]):
             else:
                 self._pool.give_back(lease)
                 if failures:  # the caller does not hear of them
-                    self._log.warning("hbase.gateway_failed", error=self._whose + "; ".join(failures.values()))
+                    self._log.warning("hbase.gateway_failed", error=self._told(failures.values()))
                 return answer
-        raise UnavailableError(self._whose + "; ".join(failures.values()))
+        raise UnavailableError(self._told(failures.values()))
 
     def close(self) -> None:
         self._pool.close()
+
+    def _told(self, failures: Iterable[str]) -> str:
+        """The text of an error: which cluster, and how each gateway failed."""
+        return self._whose + "; ".join(failures)
 
     def _broken(self, lease: Lease[C], error: Exception, failures: dict[Address, str]) -> None:
         """Discards the connection of a call that broke off, and notes where not to try it again."""
