@@ -106,6 +106,15 @@ class Backlog(NamedTuple):
     oldest_ms: int | None
 
 
+class RelayedAgain(NamedTuple):
+    """What is relayed again. actions: how many. is_whole: whether the outbox still has all its rows, of any time; False
+    if some have expired, or if that is unknown.
+    """
+
+    actions: int
+    is_whole: bool
+
+
 class Follower(NamedTuple):
     """A row of a followee's follower index. active: False for an ended edge."""
 

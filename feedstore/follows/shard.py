@@ -147,6 +147,14 @@ transaction is repeated. The Standing is its own to change.
 """
 
 
+class Marked(NamedTuple):
+    """Outbox rows that were marked: the id and the commit time of the first of them, and how many actions they hold."""
+
+    first_id: int
+    committed_ms: int
+    actions: int
+
+
 class Shard(Protocol):
     """Thread-safe."""
 
@@ -181,9 +189,9 @@ class Shard(Protocol):
     def may_relay(self) -> bool:
         """As `FollowStore.may_relay`. A shard in a file always says True."""
 
-    def mark_unrelayed(self, before: int, limit: int) -> tuple[int, int] | None:
-        """Marks up to `limit` outbox rows with ids below `before` as not relayed, the latest ones. Returns the id and
-        the commit time of the first of them; None if there is none.
+    def mark_unrelayed(self, before: int, limit: int) -> Marked | None:
+        """Marks up to `limit` outbox rows with ids below `before` as not relayed, the latest ones. None if there is
+        none.
         """
 
     def mark_refills_unserved(self, since_ms: int) -> None:

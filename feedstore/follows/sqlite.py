@@ -28,6 +28,7 @@ from feedstore.follows.shard import (
     FollowerKey,
     FollowerRow,
     KeyRow,
+    Marked,
     NewestFrom,
     PinIndexKey,
     PinIndexRow,
@@ -483,13 +484,13 @@ class SQLiteShard:
     def may_relay(self) -> bool:
         return True
 
-    def mark_unrelayed(self, before: int, limit: int) -> tuple[int, int] | None:
+    def mark_unrelayed(self, before: int, limit: int) -> Marked | None:
         with self._database.write() as connection:
             rows = connection.execute(
                 "SELECT id, actions, committed_ms FROM outbox WHERE id < ? ORDER BY id DESC LIMIT ?", (before, limit)
             ).fetchall()
             connection.executemany(f"{_PUT_UNRELAYED} ON CONFLICT DO NOTHING", [row[:2] for row in rows])
-        return (rows[-1][0], rows[-1][2]) if rows else None
+        return Marked(rows[-1][0], rows[-1][2], sum(row[1] for row in rows)) if rows else None
 
     def mark_refills_unserved(self, since_ms: int) -> None:
         with self._database.write() as connection:

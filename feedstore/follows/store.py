@@ -53,6 +53,7 @@ from feedstore.follows.port import (
     Reconciled,
     RecordCounts,
     RefillTimes,
+    RelayedAgain,
     Request,
 )
 from feedstore.follows.recording import Answer, Claims, ShardRequest
@@ -64,6 +65,7 @@ from feedstore.follows.shard import (
     EdgeKey,
     EdgeRow,
     FollowerRow,
+    Marked,
     NewestFrom,
     PinIndexRow,
     PinRow,
@@ -341,23 +343,25 @@ class FollowStore:
         """
         return self._all.on(shard, lambda each: each.may_relay())
 
-    def relay_again(self, since_ms: int = 0) -> bool:
+    def relay_again(self, since_ms: int = 0) -> RelayedAgain:
         """Marks every row that is left in the outbox and committed at or after a time as not relayed, and refills that
         were requested then as not published; some rows before it are marked, too. Call it if the queue has lost
-        messages. Returns whether the outbox still has all its rows, of any time; False if some have expired, or if that
-        is unknown.
+        messages. A relay that runs may have relayed some of them before it returns.
 
         If it is interrupted, only some are marked: call it again. Relaying a row twice is harmless (rule 1).
         """
 
-        def mark(shard: Shard) -> bool:
-            marked: tuple[int, int] | None = (_PAST_IDS, since_ms)
-            while marked is not None and marked[1] >= since_ms - _OUT_OF_ORDER_MS:
-                marked = shard.mark_unrelayed(marked[0], _MARKED_AT_ONCE)
+        def mark(shard: Shard) -> RelayedAgain:
+            actions = 0
+            marked: Marked | None = Marked(_PAST_IDS, since_ms, 0)
+            while marked is not None and marked.committed_ms >= since_ms - _OUT_OF_ORDER_MS:
+                marked = shard.mark_unrelayed(marked.first_id, _MARKED_AT_ONCE)
+                actions += 0 if marked is None else marked.actions
             shard.mark_refills_unserved(since_ms)
-            return shard.outbox_is_whole()
+            return RelayedAgain(actions, shard.outbox_is_whole())
 
-        return all(self._all.on_all(mark))
+        shards = self._all.on_all(mark)
+        return RelayedAgain(sum(each.actions for each in shards), all(each.is_whole for each in shards))
 
     def backlog(self, shard: int | None = None) -> Backlog:
         """The rows that are not marked relayed, of one shard or of all. Cheap: it may be asked every second."""

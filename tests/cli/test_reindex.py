@@ -19,6 +19,7 @@ import pytest
 
 from feedstore.app import config as configuration
 from feedstore.clocks import wall_ms
+from feedstore.follows.port import RelayedAgain
 from feedstore.follows.store import FollowStore
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError, WideColumnStore
@@ -485,6 +486,32 @@ def test_a_reindex_of_lost_actions_that_dies_is_done_again(
     _die_after(owner, step, cli, monkeypatch)
 
     cli("reindex")
+    cli.work()
+    _right(cli, model)
+
+
+def test_a_reindex_says_how_much_is_relayed_again_whatever_a_relay_does_meanwhile(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker whose expander has ended continues to relay."""
+    model = Model(random.Random(15))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    _drop_actions(cli)
+    marking = FollowStore.relay_again
+
+    def marked(store: FollowStore, since_ms: int) -> RelayedAgain:
+        again = marking(store, since_ms)
+        assert store.backlog().actions == again.actions >= 40
+        _relay_all(cli)
+        return again
+
+    monkeypatch.setattr(FollowStore, "relay_again", marked)
+    said = cli("reindex").stdout
+    monkeypatch.undo()
+    assert int(said.split()[0]) >= 40
     cli.work()
     _right(cli, model)
 

@@ -668,7 +668,7 @@ def test_rows_of_before_hold_one_action_each(new: list[mysql.MySQLServer]):
     assert [row.body for row in rows[:3]] == old
     assert actions_in(rows) == [Followed(each, user(99), NOW, NOW) for each in (1, 2, 3, 4, 5)]
     store.mark_relayed(rows)
-    assert store.relay_again()
+    assert store.relay_again() == (5, True)
     assert store.backlog() == (4, 5, NOW)
     store.close()
     connection.close()

@@ -115,7 +115,7 @@ def test_rows_of_before_hold_one_action_each(path: Path):
     assert [row.body for row in rows[:2]] == old[1:]
     assert actions_in(rows) == [Followed(each, user(99), NOW, NOW) for each in (2, 3, 4, 5)]
     store.mark_relayed(rows)
-    assert store.relay_again()
+    assert store.relay_again() == (5, True)
     assert store.backlog() == (4, 5, NOW)
     store.close()
 

@@ -114,14 +114,6 @@ class MemoryShard:
     def may_relay(self) -> bool:
         return True
 
-    def mark_unrelayed(self, after: int, limit: int) -> int | None:
-        rows = [row for row in self._outbox if row > after][:limit]
-        self._unrelayed = dict.fromkeys(sorted([*self._unrelayed, *rows]))
-        return rows[-1] if rows else None
-
-    def mark_refills_unserved(self) -> None:
-        self._served.clear()
-
     def outbox_is_whole(self) -> bool:
         return self._next_id == 1 or 1 in self._outbox
 

@@ -59,8 +59,8 @@ def restore(ports: Ports, config: Config, *, everything: bool) -> Reindexed:
     """Brings back actions that were lost before they were expanded: `lost_actions.bring_back` says how, and what it
     raises.
     """
-    missing_before_ms = lost_actions.bring_back(ports, config.limits.purge_window_ms, everything=everything)
-    return Reindexed(ports.follows.backlog().actions, (), missing_before_ms)
+    back = lost_actions.bring_back(ports, config.limits.purge_window_ms, everything=everything)
+    return Reindexed(back.actions, (), back.missing_before_ms)
 
 
 def reindex(config: Config) -> Reindexed:
@@ -92,9 +92,8 @@ def reindex(config: Config) -> Reindexed:
         for progress in clusters.values():
             note_new_queue(progress, config.partitions, first_offset)
         _note_gaps(config)
-        whole = follows.relay_again()
-        again = follows.backlog().actions
-    kept_ms = 0 if whole else now_ms - config.limits.purge_window_ms
+        again = follows.relay_again()
+    kept_ms = 0 if again.is_whole else now_ms - config.limits.purge_window_ms
     for name in (name for name, mark in marks.items() if mark < kept_ms):
         place(config, name).remove()
     # With those that a reindex removed which was killed after that.
@@ -102,7 +101,7 @@ def reindex(config: Config) -> Reindexed:
     _remove_leftovers(config)
     wiring.create_queue(config, first_offset)
     unindexed = max(marks.values(), default=0) < kept_ms
-    return Reindexed(again, tuple(gone), kept_ms if unindexed else None)
+    return Reindexed(again.actions, tuple(gone), kept_ms if unindexed else None)
 
 
 def _progress(cluster: Cluster, name: str) -> Progress:

@@ -5,6 +5,8 @@ Then these actions are in no index and in no feed, and ticks that come later cla
 has them: its outbox keeps rows for the purge window after they were relayed (rule 8).
 """
 
+from typing import NamedTuple
+
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.following.groups import EXPANDER
@@ -12,6 +14,16 @@ from workers.following.messages import Hold, encode_delivery
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.queue.port import PositionLostError, lost_of, refuse_live, reset
+
+
+class BroughtBack(NamedTuple):
+    """actions: how many are relayed again. missing_before_ms: the outbox does not have actions any more that committed
+    before this time and had not been expanded; None if there are no such actions.
+    """
+
+    actions: int
+    missing_before_ms: int | None
+
 
 LOST = "actions were lost before they were expanded: end all expanders, then: feedctl reindex"
 
@@ -76,15 +88,12 @@ def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
     return max(known, default=None if marks else 0)
 
 
-def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> int | None:
+def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> BroughtBack:
     """Relays again, behind what is left in the topic, what committed since the latest watermark: all before it has been
     expanded. What had been expanded is expanded once more, which changes nothing (rule 1). Watermarks wait for it.
 
     purge_window_ms: how long the outbox keeps rows. everything: all that it keeps is relayed again: actions that are
         dead letters keep no watermark back, and may be lost with the others.
-
-    Returns a time: the outbox does not have actions any more that committed before it and had not been expanded. None
-    if there are no such actions.
 
     If it is interrupted, the actions still count as lost: do it again.
 
@@ -94,7 +103,7 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> int |
     """
     refuse_live(ports.queue, [(ACTIONS, EXPANDER)])
     expanded_ms = _expanded_before_ms(ports) or 0
-    whole = ports.follows.relay_again(0 if everything else expanded_ms)
+    again = ports.follows.relay_again(0 if everything else expanded_ms)
     # From now on a tick says that the rows before it were relayed again. Those that are in the topic, or on their way
     # to it, do not, and none of them is later than this time.
     now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
@@ -102,5 +111,5 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> int |
     # Last: with positions, nothing shows any more that actions were lost.
     reset(ports.queue, ACTIONS, EXPANDER)
     ports.queue.consumer(ACTIONS, EXPANDER).close()
-    kept_ms = 0 if whole else now_ms - purge_window_ms
-    return kept_ms if expanded_ms < kept_ms else None
+    kept_ms = 0 if again.is_whole else now_ms - purge_window_ms
+    return BroughtBack(again.actions, kept_ms if expanded_ms < kept_ms else None)

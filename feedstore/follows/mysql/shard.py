@@ -34,6 +34,7 @@ from feedstore.follows.shard import (
     EdgeRow,
     FollowerKey,
     FollowerRow,
+    Marked,
     NewestFrom,
     PinIndexKey,
     PinIndexRow,
@@ -191,12 +192,12 @@ class MySQLShard:
         lock = sql.lock(self._pool.server.lock_name(".relay"))
         return self._with_connection(lambda connection: bool(connection.rows(lock)[0][0]), self._claims)
 
-    def mark_unrelayed(self, before: int, limit: int) -> tuple[int, int] | None:
+    def mark_unrelayed(self, before: int, limit: int) -> Marked | None:
         rows = self._all([sql.outbox_before(before, limit)])
         if not rows:
             return None
         self._write(sql.mark_unrelayed(rows))
-        return int(rows[-1][0]), int(rows[-1][1])
+        return Marked(int(rows[-1][0]), int(rows[-1][1]), sum(int(row[2]) for row in rows))
 
     def mark_refills_unserved(self, since_ms: int) -> None:
         self._write([sql.mark_refills_unserved(since_ms)])
