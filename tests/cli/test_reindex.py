@@ -403,6 +403,16 @@ def _relay_all(cli: Cli) -> None:
             relay.step()
 
 
+def _relayed(cli: Cli, seed: int) -> Model:
+    """Records actions. Half of them have landed, and the others have been relayed alone."""
+    model = Model(random.Random(seed))
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 40)
+    _relay_all(cli)
+    return model
+
+
 def _drop_actions(cli: Cli) -> None:
     """Drops the actions that no expander has read, as brokers do in the end."""
     with cli.ports(access="write") as ports:
@@ -421,11 +431,7 @@ LOSSES = {"dropped": _drop_actions, "made again": _make_actions_again}
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_lost_actions_are_noticed_and_brought_back(cli: Cli, loss: str) -> None:
-    model = Model(random.Random(11))
-    _record(cli, model, 40)
-    cli.work()
-    _record(cli, model, 40)
-    _relay_all(cli)
+    model = _relayed(cli, 11)
     LOSSES[loss](cli)
     assert f"actions were lost before they were expanded: end all expanders, then: {cli.hint('reindex')}" in (
         cli("status", code=1).stdout
@@ -448,11 +454,7 @@ def test_lost_actions_are_noticed_and_brought_back(cli: Cli, loss: str) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 def test_no_watermark_claims_actions_that_were_lost(cli: Cli, loss: str) -> None:
     """A tick was on its way when they were lost: it says that they were before it."""
-    model = Model(random.Random(12))
-    _record(cli, model, 40)
-    cli.work()
-    _record(cli, model, 40)
-    _relay_all(cli)
+    model = _relayed(cli, 12)
     config = configuration.load(cli.home, {})
     with cli.ports(access="write") as ports:
         LOSSES[loss](cli)
@@ -476,11 +478,7 @@ def test_no_watermark_claims_actions_that_were_lost(cli: Cli, loss: str) -> None
 def test_a_reindex_of_lost_actions_that_dies_is_done_again(
     cli: Cli, monkeypatch: pytest.MonkeyPatch, step: str, loss: str
 ) -> None:
-    model = Model(random.Random(13))
-    _record(cli, model, 40)
-    cli.work()
-    _record(cli, model, 40)
-    _relay_all(cli)
+    model = _relayed(cli, 13)
     LOSSES[loss](cli)
     owner = FollowStore if step == "relay_again" else EmbeddedQueue
     _die_after(owner, step, cli, monkeypatch)
@@ -494,11 +492,7 @@ def test_a_reindex_says_how_much_is_relayed_again_whatever_a_relay_does_meanwhil
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker whose expander has ended continues to relay."""
-    model = Model(random.Random(15))
-    _record(cli, model, 40)
-    cli.work()
-    _record(cli, model, 40)
-    _relay_all(cli)
+    model = _relayed(cli, 15)
     _drop_actions(cli)
     marking = FollowStore.relay_again
 
@@ -518,11 +512,7 @@ def test_a_reindex_says_how_much_is_relayed_again_whatever_a_relay_does_meanwhil
 
 def test_lost_actions_that_the_outbox_does_not_keep_any_more_are_named(cli: Cli) -> None:
     """The records of the follow store still have them."""
-    model = Model(random.Random(14))
-    _record(cli, model, 40)
-    cli.work()
-    _record(cli, model, 40)
-    _relay_all(cli)
+    model = _relayed(cli, 14)
     _drop_actions(cli)
     with cli.ports(access="write") as ports:
         while ports.follows.expire(-1_000, 1_000):
@@ -545,11 +535,7 @@ def test_lost_actions_that_the_outbox_does_not_keep_any_more_are_named(cli: Cli)
 )
 def test_lost_actions_come_back_though_no_cluster_says_how_far_it_was(cli: Cli, loss: str, damage: str) -> None:
     """A cluster is not made again while actions are lost, so that they must not wait for one."""
-    model = Model(random.Random(16))
-    _record(cli, model, 40)
-    cli.work()
-    _record(cli, model, 40)
-    _relay_all(cli)
+    model = _relayed(cli, 16)
     LOSSES[loss](cli)
     for cluster in "ab":
         if damage == "both gone" or damage.startswith(f"{cluster} gone"):

@@ -493,7 +493,10 @@ def test_a_hole_of_moved_pins_makes_short_pages_and_loses_none(store: FollowStor
 @pytest.mark.parametrize("way", ["down", "up"])
 @pytest.mark.parametrize("bare", [1, 2])
 def test_re_spacing_next_to_a_hole_hides_no_pin_of_a_walk_and_shows_none_twice(store: FollowStore, way: Way, bare: int):
-    seen, order = past_a_hole(store, NOW, way, bare)
+    def respaced(boards: Boards, request: RespaceAsked) -> None:
+        assert respace(boards, request) > 0
+
+    seen, order = past_a_hole(store, NOW, way, bare, respaced)
     assert seen == order
     assert shown(Boards(store)) == order
 

@@ -551,11 +551,13 @@ def below_the_top(drops: int, seed: int = 0, mutant: Mutant | None = None) -> st
     return None
 
 
-def past_a_hole(store: FollowStore, now_ms: int, way: Way, bare: int) -> tuple[list[int], list[int]]:
+def past_a_hole(
+    store: FollowStore, now_ms: int, way: Way, bare: int, respace: Callable[[Boards, RespaceAsked], object]
+) -> tuple[list[int], list[int]]:
     """Walks through a new board that has a hole of pins which were moved away, and is re-spaced next to the hole
     meanwhile. Pins of one ms have adjacent places, so drops at the edge of the hole need a window that reaches across
-    it. bare: it is re-spaced after so many pages that ended inside of the hole. Returns the pins that the walk shows,
-    and the order, from the top.
+    it. bare: `respace` is called after so many pages that ended inside of the hole. Returns the pins that the walk
+    shows, and the order, from the top.
     """
     saves = [(1_000 + number, now_ms - 1_000) for number in range(700)]
     saves += [(6_000 + number, now_ms - 2_000 + number) for number in range(20)]
@@ -587,10 +589,7 @@ def past_a_hole(store: FollowStore, now_ms: int, way: Way, bare: int) -> tuple[l
         if place is not None and (place.seen is not None or len(shown) < 25):
             bare -= 1
             if bare == 0:
-                step = boards.respace(RespaceAsked(BOARD, 1_600, now_ms), 512, None)
-                assert step.rows > 0
-                while not step.done:
-                    step = boards.respace(RespaceAsked(BOARD, 1_600, now_ms), 512, step.going)
+                respace(boards, RespaceAsked(BOARD, 1_600, now_ms))
     assert bare <= 0
     return seen, order
 

@@ -13,6 +13,7 @@ from tests.effort import FULL, part
 from tests.simulation.board_mutants import BELOW_ZERO, FOUND_BY, HOLES_FORGET, MUTANTS, Mutant
 from tests.simulation.boards import above_zero, below_the_top, past_a_hole, patched, simulate
 from tests.simulation.memory_shard import MemoryShard
+from workers.boards import Respacing
 
 _BLOCKS = 4
 _RUNS = 600 if FULL else 40
@@ -49,7 +50,10 @@ def test_nothing_is_pushed_below_zero_and_the_bottom_never_runs_out():
 
 def test_a_walk_past_a_hole_needs_its_marks():
     def walked() -> tuple[list[int], list[int]]:
-        return past_a_hole(FollowStore([MemoryShard(lambda: NOW_MS)]), NOW_MS, "down", 1)
+        store = FollowStore([MemoryShard(lambda: NOW_MS)])
+        return past_a_hole(
+            store, NOW_MS, "down", 1, lambda boards, asked: Respacing(boards, lambda: 0.0).respace([asked])
+        )
 
     seen, order = walked()
     assert seen == order

@@ -15,6 +15,8 @@ from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.queue.port import PositionLostError, lost_of, refuse_live, reset
 
+LOST = "actions were lost before they were expanded: end all expanders, then: feedctl reindex"
+
 
 class BroughtBack(NamedTuple):
     """actions: how many are relayed again. missing_before_ms: the outbox does not have actions any more that committed
@@ -23,9 +25,6 @@ class BroughtBack(NamedTuple):
 
     actions: int
     missing_before_ms: int | None
-
-
-LOST = "actions were lost before they were expanded: end all expanders, then: feedctl reindex"
 
 
 def are_lost(ports: Ports, *, can_wait: bool = False, known: bool = False) -> bool:
