@@ -122,6 +122,43 @@ def test_ticks_do_not_prolong_the_wait_for_a_cluster_that_is_gone(filled: Cli, t
         assert (end.yes, list(end.away)) == (True, ["b"])
 
 
+def test_a_cluster_that_is_gone_is_given_up_although_a_tick_is_on_its_way_at_every_look(
+    filled: Cli, tmp_path: Path
+) -> None:
+    data(filled).rename(tmp_path / "away")
+    config = configuration.load(filled.home, {})
+    now_s, paused = [0.0], [False]
+    with (
+        filled.ports(access="write") as ports,
+        closing(wiring.expander(ports, config)) as expander,
+        closing(wiring.writer(ports, config, "a")) as writer,
+    ):
+
+        def pause() -> bool:
+            paused[0] = True
+            return True
+
+        end = until.Idle(
+            ports,
+            config,
+            lambda: ["a", "b"],
+            2.0,
+            lambda: now_s[0],
+            pause=pause,
+            resume=lambda: paused.__setitem__(0, False),
+        )
+        ticker = wiring.ticker(ports, config)
+        while not end.yes and now_s[0] < 60:
+            if not paused[0]:
+                ticker.tick()
+            end()
+            while any(lag_of(ports.queue, *each) for each in ((ACTIONS, "expander"), (DELIVERIES, "writer-a"))):
+                expander.step()
+                writer.step()
+            now_s[0] += 0.5
+    assert (end.yes, list(end.away)) == (True, ["b"])
+
+
 @pytest.mark.processes
 def test_a_replica_that_is_older_than_its_queue_is_refused_until_it_is_rebuilt(filled: Cli, tmp_path: Path) -> None:
     shutil.copytree(data(filled), tmp_path / "copy")
