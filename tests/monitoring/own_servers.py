@@ -32,8 +32,8 @@ NARROW: Final = {
     "hbase.regionserver.thread.compaction.large": "1",
 }
 """What makes a region server small enough that a test gives it more to do than it can."""
-SESSION_MS: Final = 20_000
-"""So long a region server that is suspended is not missed."""
+SESSION_MS: Final = 60_000
+"""So long a region server that is suspended is not missed: its regions are in transition for several scrapes."""
 _HEAP_MIB: Final = 160
 _READY_S: Final = 120.0
 

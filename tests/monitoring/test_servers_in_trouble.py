@@ -78,6 +78,11 @@ def unchanged(stack: Stack, server: str, *names: str) -> list[str]:
     return [name for name, change in zip(names, changes, strict=True) if not prometheus.values(stack, change)]
 
 
+def all_change(stack: Stack, server: str, *names: str) -> None:
+    for name in names:
+        eventually(lambda name=name: not unchanged(stack, server, name), f"{name} of {server} changes", SHOWN_S)
+
+
 def is_watched(stack: Stack, *servers: str) -> None:
     for server in servers:
         eventually(partial(prometheus.values, stack, f'up{{server="{server}"}} == 1'), f"{server} is watched")
@@ -126,16 +131,16 @@ def test_a_region_server_with_too_much_to_do_and_then_lost(
             specifier = number(1, 1) + text(2, b"trouble,,1.00000000000000000000000000000000.")
             with pytest.raises(AssertionError, match="NotServingRegion"):
                 ask("FlushRegion", text(1, specifier))
-        eventually(lambda: not unchanged(stack, holds, UNTRIMMED), "a compaction was not trimmed", SHOWN_S)
+        all_change(stack, holds, UNTRIMMED)
         with repeating(0, write):
-            eventually(lambda: not unchanged(stack, _SERVER, *REGION_SERVERS), "it has too much to do", SHOWN_S)
+            all_change(stack, _SERVER, *REGION_SERVERS)
 
         # What does not answer is waited for, until its session ends: then it is dead.
         server.process.suspend()
         regions = there[0][1]
         moving = threading.Thread(target=_move, args=(regions, regions.all()[0], master), daemon=True)
         moving.start()
-        eventually(lambda: not unchanged(stack, _MASTER, *MASTERS), "it is missed", SHOWN_S)
+        all_change(stack, _MASTER, *MASTERS)
         moving.join()
 
 
@@ -185,7 +190,7 @@ def test_a_broker_that_is_lost_and_one_that_refuses(stack: Stack, own: Stack) ->
             with suppress(KafkaError):
                 consumer.poll(5_000)
         second.process.kill()
-        eventually(lambda: not unchanged(stack, _BROKER, *BROKERS), "all of it is seen", SHOWN_S)
+        all_change(stack, _BROKER, *BROKERS)
 
 
 def test_each_metric_that_needs_trouble_is_shown_here() -> None:
