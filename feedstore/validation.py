@@ -73,6 +73,12 @@ def refused(error: msgspec.ValidationError, value: object, into: Any, *, table: 
     return Refused(_short(field), f"unknown; there are: {', '.join(fields)}" if fields else "unknown; there are none")
 
 
+_MALFORMED: Final = {
+    "Input data was truncated": "it ends too early",
+    "Invalid UTF-8 encoded string": "it is not UTF-8",  # since msgspec 0.23; an error of its own before
+}
+
+
 def malformed(error: Exception) -> str:
     """The words for an error of decoding something that is not JSON at all."""
     match error:
@@ -81,7 +87,7 @@ def malformed(error: Exception) -> str:
         case RecursionError():
             return "it is nested too deeply"
         case _:
-            return {"Input data was truncated": "it ends too early"}.get(str(error), str(error))
+            return _MALFORMED.get(str(error), str(error))
 
 
 def shown(value: object) -> str:

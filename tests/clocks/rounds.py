@@ -38,7 +38,7 @@ def library() -> Path | None:
 def shifted(offset_ms: int) -> dict[str, str]:
     """The environment of a process whose clock is off. Its monotonic clocks are right, as after a step."""
     found = library()
-    assert found is not None
+    assert found is not None, "there is no libfaketime: tests/clocks/install installs it"
     return {
         "LD_PRELOAD": str(found),
         "FAKETIME": f"{offset_ms / 1_000:+.3f}",

@@ -1,9 +1,11 @@
 """Writes the files that are made from code: `python -m workers.app.schemas [--check]`."""
 
+import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,7 +23,28 @@ def _pretty(document: object) -> str:
 
 def _messages(schema: Callable[[], Mapping[str, object]]) -> Callable[[], str]:
     dialect = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-    return lambda: _pretty({**dialect, **schema()})
+    return lambda: _pretty({**dialect, **_uniform(schema())})
+
+
+def _uniform(part: Any) -> Any:
+    """The same whatever version of msgspec made it: descriptions as docstrings are shown, alternatives in one order."""
+    match part:
+        case dict():
+            return {name: _part(name, _uniform(each)) for name, each in part.items()}
+        case list():
+            return [_uniform(each) for each in part]
+        case _:
+            return part
+
+
+def _part(name: str, value: Any) -> Any:
+    match name, value:
+        case "description", str():
+            return inspect.cleandoc(value)
+        case "anyOf", list():
+            return sorted(value, key=json.dumps)
+        case _:
+            return value
 
 
 EXPORTS: dict[str, Callable[[], str]] = {
