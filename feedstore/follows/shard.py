@@ -197,6 +197,9 @@ class Shard(Protocol):
     def mark_refills_unserved(self, since_ms: int) -> None:
         """Counts refills as not published that were requested at or after a time."""
 
+    def has_relayed(self) -> bool:
+        """Whether a row of the outbox is marked relayed."""
+
     def outbox_is_whole(self) -> bool:
         """Whether the first row that the outbox ever had is still in it, or it never had any."""
 

@@ -496,6 +496,11 @@ class SQLiteShard:
         with self._database.write() as connection:
             connection.execute("UPDATE refills SET served_before_ms = ?1 WHERE served_before_ms > ?1", (since_ms,))
 
+    def has_relayed(self) -> bool:
+        return bool(
+            self._database.rows("SELECT 1 FROM outbox WHERE id NOT IN (SELECT id FROM outbox_unrelayed) LIMIT 1")
+        )
+
     def outbox_is_whole(self) -> bool:
         whole: int = self._database.rows(
             "SELECT next_outbox_id = 1 OR EXISTS (SELECT 1 FROM outbox WHERE id = 1) FROM shard_state"

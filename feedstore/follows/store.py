@@ -363,6 +363,10 @@ class FollowStore:
         shards = self._all.on_all(mark)
         return RelayedAgain(sum(each.actions for each in shards), all(each.is_whole for each in shards))
 
+    def has_relayed(self) -> bool:
+        """Whether the outbox has a row that is marked relayed, in any shard."""
+        return any(self._all.on_all(lambda each: each.has_relayed()))
+
     def backlog(self, shard: int | None = None) -> Backlog:
         """The rows that are not marked relayed, of one shard or of all. Cheap: it may be asked every second."""
         if shard is not None:

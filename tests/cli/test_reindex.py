@@ -552,15 +552,21 @@ def test_lost_actions_come_back_though_no_cluster_says_how_far_it_was(cli: Cli, 
     assert cli.json("status")["problems"] == []
 
 
-def test_actions_are_not_lost_before_an_expander_has_ever_read(cli: Cli) -> None:
-    """A group without positions is one that begins."""
+@pytest.mark.parametrize("relayed", [False, True])
+def test_actions_are_lost_if_something_was_relayed_and_their_group_has_no_position(cli: Cli, *, relayed: bool) -> None:
+    """If nothing was, a group without positions is one that begins. No expander has ever read."""
     model = Model(random.Random(15))
     _record(cli, model, 20)
-    _relay_all(cli)
+    if relayed:
+        _relay_all(cli)
     with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
-        file.execute("DELETE FROM positions WHERE consumer_group = ?", (EXPANDER,))
+        file.execute("DELETE FROM positions")
 
-    assert "nothing was changed" in cli("reindex").stderr
+    if relayed:
+        assert cli.hint("reindex") in cli("status", code=1).stdout
+        assert cli("reindex").stdout.startswith("20 actions will be relayed again")
+    else:
+        assert "nothing was changed" in cli("reindex").stderr
     cli.work()
     _right(cli, model)
 

@@ -22,9 +22,10 @@ from feedstore.widecolumn.progress import PROGRESS, Progress, Through, progress_
 from tests.mutations import rows_of
 from tests.queue.memory_queue import MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
-from workers.following.applied import Applied, OlderClusterError, note_all
+from workers.following.applied import Applied, OlderClusterError, begin_group, begin_groups, note_all
 from workers.following.faults import fault
-from workers.following.topics import DELIVERIES, RETRIES, TOPICS
+from workers.following.groups import EXPANDER
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.queue.port import PositionLostError, QueueUnavailableError, Topic
 
 GROUP = "writer-b"
@@ -171,6 +172,35 @@ def test_a_cluster_has_lost_deliveries_if_its_group_has_no_position_any_more() -
     assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
     with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
         bench.applied().begin()
+
+
+def test_a_cluster_has_lost_deliveries_if_their_topic_was_made_again_before_its_first_writer_began() -> None:
+    """Its notes say nothing. An expander has begun, and had given the cluster's groups their positions before."""
+    bench = Bench()
+    begin_groups(bench.queue, "b")
+    begin_group(bench.queue, ACTIONS, EXPANDER)
+    assert bench.state() is None
+    with_topics_made_again(bench, 2)
+    begin_group(bench.queue, ACTIONS, EXPANDER)  # the topic of actions is as it was
+
+    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
+
+    begin_groups(bench.queue, "b")
+    note_all("b", bench.progress, bench.queue)
+    bench.applied().begin()
+    assert bench.state() is None
+
+
+def test_the_first_writer_of_a_cluster_begins_whether_or_not_an_expander_has() -> None:
+    bench = Bench()
+    bench.applied().begin()
+    bench = Bench()
+    begin_groups(bench.queue, "ab")
+    begin_group(bench.queue, ACTIONS, EXPANDER)
+    bench.applied().begin()
+    assert bench.state() is None
 
 
 def test_a_writer_notices_that_the_topic_of_deliveries_was_made_again_before_it_notes_anything() -> None:

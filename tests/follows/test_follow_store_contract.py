@@ -1159,11 +1159,16 @@ def test_everything_that_is_left_in_the_outbox_is_relayed_again(store: FollowSto
     assert store.unrelayed(10) == []
     record_each(store, *(Follow(follower, user(9)) for follower in range(1, 6)))
     rows = store.unrelayed(10)
+    assert not store.has_relayed()
+    store.mark_relayed(rows[-1:])
+    assert store.has_relayed()
     store.mark_relayed(rows)
+    assert store.has_relayed()
     clock.ms += 1_000
     late = record(store, Follow(6, user(9)))
 
     assert store.relay_again() == (6, True)
+    assert not store.has_relayed()
     assert store.relay_again() == (6, True)
 
     again = store.unrelayed(10)

@@ -246,6 +246,31 @@ class Claim:
         return self.mine
 
 
+def test_what_a_relay_must_do_first_is_done_once_before_it_publishes_and_again_if_it_cannot_be_done_now(
+    bench: Bench,
+) -> None:
+    answers = iter([False, True])
+    published: list[int] = []
+
+    def begin() -> None:
+        published.append(bench.queue.ends(ACTIONS)[0])
+        if not next(answers):
+            raise QueueUnavailableError("not now")
+
+    relay = Relay(bench.follows, 0, bench.queue, ACTIONS, bench.dead, bench.clock, lambda: 1, wrap_actions, begin=begin)
+    assert not relay.step()
+    assert published == [], "there is nothing to publish yet"
+    for first in (1, 100):
+        bench.follow(range(first, first + 99))
+        held = bench.of_shard(0)
+        assert held
+        while bench.of_shard(0):
+            relay.step()
+            bench.clock.s += 1.0
+        assert tasks(bench.relayed()) == held
+    assert published == [0, 0]
+
+
 def claiming(bench: Bench) -> tuple[Relay[Any], Claim]:
     """A relay of shard 0 that must ask before it relays."""
     may_relay = Claim()

@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -355,3 +356,43 @@ def test_a_relay_that_is_killed_is_replaced_by_one_that_waited(real: Cli, tmp_pa
 
 def test_a_writer_of_a_cluster_that_is_not_there_is_refused(real: Cli) -> None:
     assert "no cluster 'c'; there are: a, b" in real("write", "--cluster", "c", code=2).stderr
+
+
+@pytest.mark.parametrize(("name", "first"), [("c", None), ("d", "schema apply")])
+def test_a_cluster_that_is_added_to_a_home_in_use_says_how_it_is_filled(
+    real: Cli, tmp_path: Path, name: str, first: str | None
+) -> None:
+    """The processes with the earlier feed.toml run meanwhile."""
+    third = Cli(tmp_path / "third")
+    third.home.mkdir()
+    text = (real.home / configuration.FILE_NAME).read_text()
+    [_, b, *_] = re.findall(r"^\[\[clusters\]\].*\n(?:.+\n)+", text, re.MULTILINE)
+    added = re.sub(r"(/feedtest_\w+)", rf"\1_{name}", b.replace('name = "b"', f'name = "{name}"'))
+    (third.home / configuration.FILE_NAME).write_text(text.replace(b, f"{b}\n{added}"))
+    real("follow", 78, "--user", 778)
+    real("save-pin", 930, "--owner", 778, "--board", 780)
+    real.process("work", "--until-idle")
+    try:
+        with ExitStack() as workers:
+            logs = {loop: tmp_path / loop for loop in ROLES}
+            for loop, words in ROLES.items():
+                process = workers.enter_context(running(real, words, logs[loop]))
+                eventually(partial(started, process, loop, logs[loop]), f"{loop} starts", DEADLINE_S)
+            rebuild = f"rebuild it ({third.hint(f'rebuild --all --cluster {name}')})"
+            if first:
+                assert f"{name}: created {FEEDS}, {PROGRESS}" in third(*first.split()).stderr
+                problem = f"cluster {name} lost deliveries: {rebuild}"
+                assert problem in third.process("write", "--cluster", name, code=1).stderr
+            else:
+                problem = f"cluster {name} has no tables: {rebuild}"
+            assert problem in third("status", code=1).stdout
+            third.process("rebuild", "--all", "--cluster", name)
+            log = tmp_path / f"writer-{name}"
+            writer = workers.enter_context(running(third, ["write", "--cluster", name], log))
+            eventually(partial(started, writer, f"writer-{name}", log), "its writer starts", DEADLINE_S)
+            real("save-pin", 931, "--owner", 778, "--board", 780)
+            assert "no difference" in third("verify", "--cluster", name).stderr
+            assert third.json("status")["problems"] == []
+        assert third.export(name) == third.export("a")
+    finally:
+        remove_tables(configuration.load(third.home, {}).cluster(name).url)

@@ -29,10 +29,10 @@ from feedstore.widecolumn.progress import Progress
 from workers.app.gauges import LOOK_EVERY_S, ClusterGauges, QueueGauges
 from workers.boards import Respacing
 from workers.following import Expander, Parking, Writer, landed, lost_actions, metrics
-from workers.following.applied import Applied, OlderClusterError
+from workers.following.applied import Applied, OlderClusterError, begin_group, begin_groups
 from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
-from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
+from workers.following.groups import EXPANDER, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, sweep
 from workers.following.messages import (
     Delivery,
@@ -153,9 +153,10 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
     _create_topics(config, first_offset)
     with closing(open_queue(config, feedstore_wiring.clock_of(config))) as queue:
         # From now on each group notices if retention drops messages before it has read them.
-        queue.consumer(ACTIONS, EXPANDER).close()
+        begin_groups(queue, [cluster.name for cluster in config.clusters])
+        begin_group(queue, ACTIONS, EXPANDER)
         for cluster in config.clusters:
-            for topic, group in (*cluster_groups(cluster.name), *_catalog_groups(config.catalogs, cluster.name)):
+            for topic, group in _catalog_groups(config.catalogs, cluster.name):
                 queue.consumer(topic, group).close()
 
 
@@ -388,6 +389,7 @@ def relays(ports: Ports, config: Config) -> list[Loop]:
             ports.meter,
             ports.tracer,
             partial(ports.follows.may_relay, shard),
+            partial(lost_actions.begin_groups, ports),
         )
         for shard in range(ports.follows.shards())
     ]
@@ -437,9 +439,12 @@ def expander(ports: Ports, config: Config) -> Loop:
         )
         return _stage(ports, config, spec)
 
-    return Begun(
-        EXPANDER, partial(lost_actions.refuse_lost, ports, can_wait=True), stage, time.monotonic, (), ports.meter
-    )
+    def begin() -> None:
+        lost_actions.refuse_lost(ports, can_wait=True)
+        if not ports.queue.positions(ACTIONS, EXPANDER):
+            begin_groups(ports.queue, ports.replicas)
+
+    return Begun(EXPANDER, begin, stage, time.monotonic, (), ports.meter)
 
 
 def writing(ports: Ports, config: Config, cluster: str) -> list[Loop]:

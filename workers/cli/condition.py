@@ -16,6 +16,8 @@ from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
 from feedstore.catalog.port import CatalogReader
 from feedstore.clocks import APART_MAX_MS, Process, behind_ms
+from feedstore.replicas.replicas import Replica
+from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress, State
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
@@ -24,9 +26,9 @@ from workers.cli.looks import BegunLook, Looks, NoAnswer
 from workers.cli.output import ago, plural
 from workers.following import landed, lost_actions
 from workers.following.faults import ReplicaFault, fault
-from workers.following.groups import EXPANDER, RELAY, cluster_groups
+from workers.following.groups import EXPANDER, RELAY, cluster_groups, gone_message
 from workers.following.ports import Ports
-from workers.queue.port import PartitionsAwayError, UnsafeTopicsError, lags_of
+from workers.queue.port import PartitionsAwayError, Queue, UnsafeTopicsError, lags_of
 
 T = TypeVar("T")
 
@@ -157,7 +159,8 @@ def look(
     asked = None if queue is None else ports.queue
     ask_lost = partial(lost_actions.are_lost, ports, can_wait=True, known=True)
     at_lost = None if queue is None else looks.begin("actions", ask_lost)
-    at_faults = [looks.begin(f"faults of {each.name}", partial(fault, each, asked, clock, read_s)) for each in replicas]
+    of_faults = partial(_fault, ports, config, asked, clock, read_s)
+    at_faults = [looks.begin(f"faults of {each.name}", partial(of_faults, each)) for each in replicas]
     shards = [
         known(f"shard_{number}", f"shard {number} of the follow store does", each)
         for number, each in enumerate(at_shards)
@@ -263,11 +266,22 @@ def _shard(ports: Ports, number: int) -> _Shard:
     return _Shard(ahead_ms(ports, number), backlog.actions, backlog.oldest_ms)
 
 
+def _fault(
+    ports: Ports, config: Config, queue: Queue | None, clock: Callable[[], float], read_s: float, cluster: Replica
+) -> ReplicaFault | None:
+    """As `fault`. Says what to do if a cluster on servers is gone; one in files says so itself."""
+    try:
+        return fault(cluster, queue, clock, read_s)
+    except UnavailableError as error:
+        if config.cluster(cluster.name).in_files or not ports.is_gone(cluster.name):
+            raise
+        return ReplicaFault(gone_message(cluster.name, _why(cluster.name, str(error))))
+
+
 def _cluster(name: str, state: State | NoAnswer, found: ReplicaFault | NoAnswer | None, now_ms: int) -> ClusterStatus:
     error = found.message if isinstance(found, ReplicaFault) else None
     if isinstance(state, NoAnswer):
-        why = state.why.removeprefix(f"cluster {name}: ")
-        return ClusterStatus(None, None, error or f"cluster {name} does not answer: {why}")
+        return ClusterStatus(None, None, error or f"cluster {name} does not answer: {_why(name, state.why)}")
     if isinstance(found, NoAnswer):
         error = f"cluster {name} answers, but could not be looked at as a whole: {found.why}"
     watermark = state.watermark
@@ -281,6 +295,11 @@ def _cluster(name: str, state: State | NoAnswer, found: ReplicaFault | NoAnswer 
         {kind: len(since) for kind, since in holds_of(state).items()},
         max(0, now_ms - min(state.parked)) if state.parked else None,
     )
+
+
+def _why(cluster: str, error: str) -> str:
+    """The rest of a sentence about a cluster, which begins with its name."""
+    return error.removeprefix(f"cluster {cluster}: ")
 
 
 def clocks_ahead_ms(ports: Ports) -> dict[int, int]:

@@ -16,10 +16,10 @@ from feedstore.following import FEEDS, Witnesses
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
-from workers.following.groups import cluster_groups, damaged_message, lost_message
-from workers.following.topics import DELIVERIES, RETRIES
+from workers.following.groups import EXPANDER, cluster_groups, damaged_message, lost_message
+from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.retry import RETRY_REST
-from workers.queue.port import PositionLostError, Queue, QueueUnavailableError, Topic, go_back
+from workers.queue.port import GroupBusyError, PositionLostError, Queue, QueueUnavailableError, Topic, go_back
 
 _log = structlog.get_logger()
 
@@ -33,6 +33,24 @@ WITNESS_EVERY_S: Final = 1.0
 
 class OlderClusterError(Exception):
     """A cluster has gone back since the last look at it. Its group must go back too, before it does anything else."""
+
+
+def begin_groups(queue: Queue, clusters: Iterable[str]) -> None:
+    """Gives the groups of clusters their first positions. Call it before the first expander joins its group: then they
+    have positions before anything is published to them, and if these are gone, so is their topic.
+
+    Raises QueueUnavailableError: a part is done; do it again.
+    """
+    for cluster in clusters:
+        for topic, group in cluster_groups(cluster):
+            begin_group(queue, topic, group)
+
+
+def begin_group(queue: Queue, topic: Topic[object], group: str) -> None:
+    """Gives a group its first positions, if it has none. Raises QueueUnavailableError."""
+    # A consumer that is live has given its group positions, or is about to do so.
+    with suppress(GroupBusyError):
+        queue.consumer(topic, group).close()
 
 
 def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
@@ -64,11 +82,14 @@ def furthest(progress: Progress) -> int:
 
 
 def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bool:
-    """Whether a topic was made again after a cluster had applied messages of it. Then what the cluster had not applied
-    is gone, and its notes claim messages that come only now. It shows in the topic's id; without one, if the cluster
-    has applied more than there ever was, or if a group has no position and would begin before what it has applied:
-    groups keep theirs from their first read on. Raises UnavailableError, QueueUnavailableError.
+    """Whether a topic was made again after deliveries for a cluster had been published to it. Then what the cluster had
+    not applied is gone, and its notes claim messages that come only now. It shows in the topic's id; without one, if
+    the cluster has applied more than there ever was, or if a group has no position and would begin before what it has
+    applied: groups keep theirs from their first read on. If the cluster has noted nothing yet, it shows in its groups:
+    see `begin_groups`. Raises UnavailableError, QueueUnavailableError.
     """
+    if not progress.topics() and not progress.applied() and _positions_are_gone(cluster, queue):
+        return True
     ids = _ids(queue)
     noted = progress.topics() if ids else set()
     if any(ids.get(number, topic_id) != topic_id for number, topic_id in noted):
@@ -79,6 +100,13 @@ def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bo
         if not ids or noted < {*ids.items()}:
             raise
         return False  # a partition that no broker leads must not keep a cluster from all others (rule 12)
+
+
+def _positions_are_gone(cluster: str, queue: Queue) -> bool:
+    # The order matters: the expander joins its group after the others have their positions.
+    if not queue.positions(ACTIONS, EXPANDER):
+        return False
+    return not all(queue.positions(topic, group) for topic, group in cluster_groups(cluster))
 
 
 def _has_applied_more(cluster: str, progress: Progress, queue: Queue) -> bool:

@@ -34,6 +34,10 @@ def lost_message(cluster: str) -> str:
     return f"cluster {cluster} lost deliveries: rebuild it ({rebuild_command(cluster)})"
 
 
+def gone_message(cluster: str, detail: str) -> str:
+    return f"cluster {cluster} has no tables: rebuild it ({rebuild_command(cluster)}), if its url is right: {detail}"
+
+
 def damaged_message(cluster: str, detail: str) -> str:
     return f"cluster {cluster} is damaged: rebuild it ({rebuild_command(cluster)}): {detail}"
 

@@ -5,10 +5,12 @@ Then these actions are in no index and in no feed, and ticks that come later cla
 has them: its outbox keeps rows for the purge window after they were relayed (rule 8).
 """
 
+from contextlib import suppress
 from typing import NamedTuple
 
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
+from workers.following import applied
 from workers.following.groups import EXPANDER
 from workers.following.messages import Hold, encode_delivery
 from workers.following.ports import Ports
@@ -33,7 +35,7 @@ def are_lost(ports: Ports, *, can_wait: bool = False, known: bool = False) -> bo
     can_wait: whether the caller can do without an answer while there is no cluster at all: the first ones may not have
     been made yet. known: leaves out partitions that are away.
 
-    Raises QueueUnavailableError, UnavailableError: that cannot be said now.
+    Raises QueueUnavailableError, UnavailableError, FollowStoreUnavailableError: that cannot be said now.
     """
     return _is_forgotten(ports, can_wait=can_wait) or lost_of(ports.queue, ACTIONS, EXPANDER, known=known) > 0
 
@@ -43,7 +45,7 @@ def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
 
     can_wait: as in `are_lost`.
 
-    Raises PositionLostError; QueueUnavailableError, UnavailableError: later.
+    Raises PositionLostError; QueueUnavailableError, UnavailableError, FollowStoreUnavailableError: later.
     """
     # A partition that no broker leads must not keep the others from being read (rule 12). If its position is lost, the
     # expander is told so when it reads that partition.
@@ -51,13 +53,32 @@ def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
         raise PositionLostError(LOST)
 
 
+def begin_groups(ports: Ports) -> None:
+    """Gives the groups of the expander and of all clusters their first positions, unless it shows that something was
+    relayed before. A relay calls it before it publishes its first rows.
+
+    Raises QueueUnavailableError, FollowStoreUnavailableError: a part is done; do it again.
+    """
+    if ports.queue.positions(ACTIONS, EXPANDER) or ports.follows.has_relayed():
+        return
+    # Rows that were relayed long ago are not in the outbox any more. A cluster that is away must not hold up a relay.
+    with suppress(UnavailableError):
+        if _expanded_before_ms(ports, can_wait=True) is not None:
+            return
+    applied.begin_groups(ports.queue, ports.replicas)
+    applied.begin_group(ports.queue, ACTIONS, EXPANDER)
+
+
 def _is_forgotten(ports: Ports, *, can_wait: bool = False) -> bool:
-    """Whether the group has no position, although it once had. It has positions from its first read on, and they go
+    """Whether the group has no position, although it once had: it has positions before anything is relayed, and they go
     with their topic. A cluster has a watermark if an expander has passed ticks on.
     """
     if ports.queue.positions(ACTIONS, EXPANDER):
         return False
-    return _expanded_before_ms(ports, can_wait=can_wait) is not None
+    if _expanded_before_ms(ports, can_wait=can_wait) is None and not ports.follows.has_relayed():
+        return False
+    # Once more: meanwhile a relay, or another expander, may have begun.
+    return not ports.queue.positions(ACTIONS, EXPANDER)
 
 
 def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
@@ -102,11 +123,15 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     """
     refuse_live(ports.queue, [(ACTIONS, EXPANDER)])
     expanded_ms = _expanded_before_ms(ports) or 0
-    again = ports.follows.relay_again(0 if everything else expanded_ms)
+    since_ms = 0 if everything else expanded_ms
+    again = ports.follows.relay_again(since_ms)
     # From now on a tick says that the rows before it were relayed again. Those that are in the topic, or on their way
     # to it, do not, and none of them is later than this time.
     now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
-    ports.queue.publish(DELIVERIES, [encode_delivery(Hold(min(expanded_ms, now_ms), now_ms))])
+    ports.queue.publish(DELIVERIES, [encode_delivery(Hold(max(1, min(expanded_ms, now_ms)), now_ms))])
+    if since_ms == 0 and again.is_whole:
+        # A cluster that has noted nothing gets everything. The others are told by what they have noted.
+        applied.begin_groups(ports.queue, ports.replicas)
     # Last: with positions, nothing shows any more that actions were lost.
     reset(ports.queue, ACTIONS, EXPANDER)
     ports.queue.consumer(ACTIONS, EXPANDER).close()

@@ -63,7 +63,8 @@ class Relay(Generic[Rows]):
     dead: gets messages that are too large for any queue: their rows are damaged. clock: monotonic seconds. wall_ms: ms
     since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message. tracer: gets
     each lot that is relayed; it finds the contexts in the rows without decoding them. may_relay: whether this relay is
-    the one that relays, asked before each look at the outbox; it may raise NotNowError.
+    the one that relays, asked before each look at the outbox; it may raise NotNowError. begin: is called before the
+    first rows are published; it may raise NotNowError.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class Relay(Generic[Rows]):
         meter: Meter = UNCOUNTED,
         tracer: Tracer = UNTRACED,
         may_relay: Callable[[], bool] = lambda: True,
+        begin: Callable[[], None] = lambda: None,
     ) -> None:
+        self._begin: Callable[[], None] | None = begin
         self._may_relay = may_relay
         self._relays = True
         self._published: list[Rows] = []  # perhaps not marked
@@ -114,6 +117,9 @@ class Relay(Generic[Rows]):
         try:
             rows = self._outbox.unrelayed(AT_ONCE, self._shard) if self._is_mine() else ()
             if rows:
+                if self._begin is not None:
+                    self._begin()
+                    self._begin = None
                 self._relay(rows)
         except NotNowError as error:
             self._away.noted(error)

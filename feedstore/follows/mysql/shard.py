@@ -202,6 +202,9 @@ class MySQLShard:
     def mark_refills_unserved(self, since_ms: int) -> None:
         self._write([sql.mark_refills_unserved(since_ms)])
 
+    def has_relayed(self) -> bool:
+        return bool(self._rows(sql.A_RELAYED))
+
     def outbox_is_whole(self) -> bool:
         # An outbox that is empty has had rows if anything was recorded: records stay.
         return bool(self._rows(sql.OUTBOX_IS_WHOLE)[0][0])

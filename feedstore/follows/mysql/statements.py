@@ -163,6 +163,9 @@ STAMP: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1 
 NOW: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1"
 LATEST: Final = "SELECT latest_ms FROM shard_state WHERE only_row = 1"
 OLDEST_UNRELAYED: Final = "SELECT MIN(committed_ms) FROM outbox_unrelayed"
+A_RELAYED: Final = (
+    "SELECT 1 FROM outbox AS o WHERE NOT EXISTS (SELECT 1 FROM outbox_unrelayed AS u WHERE u.id = o.id) LIMIT 1"
+)
 OUTBOX_IS_WHOLE: Final = (
     "SELECT EXISTS (SELECT 1 FROM outbox WHERE id <= @@auto_increment_increment)"
     " OR NOT EXISTS (SELECT 1 FROM outbox UNION ALL SELECT 1 FROM clocks UNION ALL SELECT 1 FROM pins)"
