@@ -19,6 +19,7 @@ from feedstore.widecolumn.port import (
     UnavailableError,
     UnsafeTableError,
     WideColumnStore,
+    WillNotError,
 )
 
 __all__ = [
@@ -40,4 +41,5 @@ __all__ = [
     "UnavailableError",
     "UnsafeTableError",
     "WideColumnStore",
+    "WillNotError",
 ]

@@ -30,6 +30,10 @@ class UnavailableError(StoreError, NotNowError):
     """Not now. A writer repeats the whole call later with the same timestamps; a reader asks another replica."""
 
 
+class WillNotError(UnavailableError):
+    """The store answered that it will not do this as things are: the table may be missing, or disabled."""
+
+
 class DamagedError(UnavailableError, MisconfiguredError):
     """A part of what the store acknowledged is gone or unreadable: a file is missing, or a table was emptied.
 

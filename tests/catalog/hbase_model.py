@@ -3,7 +3,8 @@
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 
-from feedstore.widecolumn.hbase import Record, TableDefinition, WillNotError
+from feedstore.widecolumn import WillNotError
+from feedstore.widecolumn.hbase import Record, TableDefinition
 from feedstore.widecolumn.hbase.encoding import RECORD
 
 

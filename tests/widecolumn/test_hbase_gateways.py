@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from test_hbase_pool import G1, G2, FakeConnection
 from thriftpy2.thrift import TApplicationException
 
-from feedstore.widecolumn import RefusedError, UnavailableError
+from feedstore.widecolumn import RefusedError, UnavailableError, WillNotError
 from feedstore.widecolumn.hbase import thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways, WillNotError
+from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways
 from feedstore.widecolumn.hbase.pool import DOWN_S
 from feedstore.widecolumn.hbase.thrift2 import structs
 

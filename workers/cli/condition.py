@@ -17,7 +17,7 @@ from feedstore.app.wiring import home_clock
 from feedstore.catalog.port import CatalogReader
 from feedstore.clocks import APART_MAX_MS, Process, behind_ms
 from feedstore.replicas.replicas import Replica
-from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn import WillNotError
 from feedstore.widecolumn.progress import Progress, State
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
@@ -159,7 +159,7 @@ def look(
     asked = None if queue is None else ports.queue
     ask_lost = partial(lost_actions.are_lost, ports, can_wait=True, known=True)
     at_lost = None if queue is None else looks.begin("actions", ask_lost)
-    of_faults = partial(_fault, ports, config, asked, clock, read_s)
+    of_faults = partial(_fault, ports, asked, clock, read_s)
     at_faults = [looks.begin(f"faults of {each.name}", partial(of_faults, each)) for each in replicas]
     shards = [
         known(f"shard_{number}", f"shard {number} of the follow store does", each)
@@ -267,13 +267,13 @@ def _shard(ports: Ports, number: int) -> _Shard:
 
 
 def _fault(
-    ports: Ports, config: Config, queue: Queue | None, clock: Callable[[], float], read_s: float, cluster: Replica
+    ports: Ports, queue: Queue | None, clock: Callable[[], float], read_s: float, cluster: Replica
 ) -> ReplicaFault | None:
-    """As `fault`. Says what to do if a cluster on servers is gone; one in files says so itself."""
+    """As `fault`. If a cluster answers, and has no tables, it says what to do."""
     try:
         return fault(cluster, queue, clock, read_s)
-    except UnavailableError as error:
-        if config.cluster(cluster.name).in_files or not ports.is_gone(cluster.name):
+    except WillNotError as error:
+        if not ports.is_gone(cluster.name):
             raise
         return ReplicaFault(gone_message(cluster.name, _why(cluster.name, str(error))))
 

@@ -63,7 +63,7 @@ def begin_groups(ports: Ports) -> None:
         return
     # Rows that were relayed long ago are not in the outbox any more. A cluster that is away must not hold up a relay.
     with suppress(UnavailableError):
-        if _expanded_before_ms(ports, can_wait=True) is not None:
+        if _expanded_before_ms(ports, can_wait=True):
             return
     applied.begin_groups(ports.queue, ports.replicas)
     applied.begin_group(ports.queue, ACTIONS, EXPANDER)

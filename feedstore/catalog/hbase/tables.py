@@ -37,8 +37,8 @@ from feedstore.catalog.hbase.state import Made, StoredState
 from feedstore.catalog.port import CatalogUnavailableError, Update
 from feedstore.errors import MisconfiguredError
 from feedstore.portions import chunks
-from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, WillNotError, schema
-from feedstore.widecolumn.port import StoreError, UnsafeTableError
+from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, schema
+from feedstore.widecolumn.port import StoreError, UnsafeTableError, WillNotError
 
 CATALOGS: Final = "catalogs"
 

@@ -18,10 +18,10 @@ from feedstore.background import Background, BackgroundLook
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn import metrics
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.hbase.gateways import Gateways, WillNotError
+from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.regions import TableRegion
 from feedstore.widecolumn.hbase.regionserver import RegionServerConnection
-from feedstore.widecolumn.port import Table, UnavailableError
+from feedstore.widecolumn.port import Table, UnavailableError, WillNotError
 
 _log = structlog.get_logger()
 

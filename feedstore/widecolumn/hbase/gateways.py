@@ -15,11 +15,7 @@ import structlog
 
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.pool import GatewayConnection, GatewayError, Lease, Pool
-from feedstore.widecolumn.port import RefusedError, UnavailableError
-
-
-class WillNotError(UnavailableError):
-    """HBase answered that it will not do this as things are: the table may be missing, or disabled."""
+from feedstore.widecolumn.port import RefusedError, UnavailableError, WillNotError
 
 
 class AnsweredError(Exception):
