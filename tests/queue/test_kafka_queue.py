@@ -494,3 +494,22 @@ def test_letters_are_the_same_for_everybody_and_space_is_freed_from_the_front(cl
     (letter,) = again.letters(0, 10)
     assert letter.id > 3
     again.close()
+
+
+# Threads that share a queue.
+
+
+def test_many_threads_ask_at_once(kafka_queue: KafkaQueue) -> None:
+    """As the loops of a worker do when it starts, and the looks of `feedctl status`. All use one connection."""
+    at_once = threading.Barrier(32)
+
+    def ask() -> None:
+        at_once.wait()
+        for _ in range(5):
+            kafka_queue.partitions(DELIVERIES)
+            kafka_queue.positions(DELIVERIES, "a")
+            kafka_queue.ends(DELIVERIES)
+
+    with ThreadPoolExecutor(at_once.parties) as pool:
+        for asked in [pool.submit(ask) for _ in range(at_once.parties)]:
+            asked.result()
