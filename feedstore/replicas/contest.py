@@ -77,7 +77,7 @@ class Contest:
         question = _Question(self.health, begin, span, Pace(hedge_after_s), self._clock)
         if failed is not None:
             candidates = [candidate for candidate in candidates if candidate.name != failed[0]]
-            question.failures.append(": ".join(failed))
+            question.failures.append(_failure(*failed))
         winner = question.run(candidates, deadline_s)
         if winner is not None:
             return winner.name, winner.answer
@@ -107,6 +107,10 @@ class Contest:
         """Begins nothing new."""
         for each in self._reads.values():
             each.close()
+
+
+def _failure(name: str, error: str) -> str:
+    return f"{name}: {error.removeprefix(f'cluster {name}: ')}"  # a cluster may name itself
 
 
 class _Begin(Protocol[T]):
@@ -171,7 +175,7 @@ class _Question(Generic[T]):
             self._told(attempt.name, "failed", type(attempt.error).__name__)
             if not isinstance(attempt.error, NotNowError):
                 raise attempt.error
-            self.failures.append(f"{attempt.name}: {attempt.error}")
+            self.failures.append(_failure(attempt.name, str(attempt.error)))
         return None
 
     def _ask_next(self, left: "deque[Candidate]", now_s: float) -> None:

@@ -126,6 +126,21 @@ def test_where_no_replica_answers_the_error_names_each(a: Replica, b: Replica, r
         reader.page(USER, 2)
 
 
+def test_where_no_replica_answers_the_error_names_each_once(
+    a: Replica, b: Replica, reader: FeedPages, monkeypatch: pytest.MonkeyPatch
+):
+    """A cluster may name itself in its errors."""
+    for each in (a, b):
+
+        def away(*_: object, name: str = each.name) -> None:
+            raise UnavailableError(f"cluster {name}: 127.0.0.1:1: no answer")
+
+        monkeypatch.setattr(each.tables[FEEDS], "read", away)
+    said = "no cluster answered: a: 127.0.0.1:1: no answer; b: 127.0.0.1:1: no answer"
+    with pytest.raises(UnavailableError, match=f"^{said}$"):
+        reader.page(USER, 2)
+
+
 @pytest.mark.parametrize("limit", [0, -1, 1_001])
 def test_a_limit_out_of_range_is_refused(reader: FeedPages, limit: int):
     with pytest.raises(ValueError, match="limit: expected 1 to 1000"):
