@@ -88,14 +88,15 @@ def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bo
     applied: groups keep theirs from their first read on. If the cluster has noted nothing yet, it shows in its groups:
     see `begin_groups`. Raises UnavailableError, QueueUnavailableError.
     """
-    if not progress.topics() and not progress.applied() and _positions_are_gone(cluster, queue):
-        return True
     ids = _ids(queue)
-    noted = progress.topics() if ids else set()
+    noted = progress.topics()
     if any(ids.get(number, topic_id) != topic_id for number, topic_id in noted):
         return True
+    applied = progress.applied()
+    if not noted and not applied:
+        return _positions_are_gone(cluster, queue)
     try:
-        return _has_applied_more(cluster, progress, queue)
+        return _has_applied_more(cluster, applied, queue)
     except QueueUnavailableError:
         if not ids or noted < {*ids.items()}:
             raise
@@ -109,8 +110,7 @@ def _positions_are_gone(cluster: str, queue: Queue) -> bool:
     return not all(queue.positions(topic, group) for topic, group in cluster_groups(cluster))
 
 
-def _has_applied_more(cluster: str, progress: Progress, queue: Queue) -> bool:
-    applied = progress.applied()
+def _has_applied_more(cluster: str, applied: Mapping[tuple[int, int], int], queue: Queue) -> bool:
     for topic, group in cluster_groups(cluster):
         noted = {partition: offset for (number, partition), offset in applied.items() if number == NUMBERS[topic]}
         ends = queue.ends(topic)
