@@ -1,8 +1,10 @@
 """Serves an application on a socket, in a separate thread, and ends gracefully."""
 
+import asyncio
 import math
 import socket
 import threading
+from contextlib import suppress
 from typing import Final
 
 import uvicorn
@@ -14,6 +16,40 @@ from feedstore.http.traced import TracedApp
 
 KEEP_ALIVE_S: Final = 75
 """How long a connection may be idle: longer than proxies keep theirs: none is closed just as a proxy uses it."""
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Takes the connections that wait in the kernel before the sockets are closed, which would reset them: their
+        clients may have sent requests already.
+        """
+        waiting = [client for each in sockets or () for client in _last(each)]
+        for server in self.servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+        for client in waiting:
+            with suppress(OSError):  # it has gone
+                await loop.connect_accepted_socket(self._connection, client)
+        await super().shutdown(sockets)
+
+    def _connection(self) -> asyncio.Protocol:
+        """As uvicorn makes one for each connection that it takes."""
+        made: asyncio.Protocol = self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return made
+
+
+def _last(listener: socket.socket) -> list[socket.socket]:
+    """The connections that wait in the queue of a socket, which takes no more from now on."""
+    clients: list[socket.socket] = []
+    # Both also fail on a further descriptor of the same queue.
+    with suppress(OSError):
+        while len(clients) < listening.BACKLOG:
+            clients.append(listener.accept()[0])
+    with suppress(OSError):
+        listener.shutdown(socket.SHUT_RD)  # `close` would take a moment
+    return clients
 
 
 class HttpServer:
@@ -29,7 +65,7 @@ class HttpServer:
         self._app = app
         self._listener = listener
         self._error: BaseException | None = None
-        self._server = uvicorn.Server(
+        self._server = _Server(
             uvicorn.Config(
                 app,
                 http=bounded(patience_s, connections, app.refused),

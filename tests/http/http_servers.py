@@ -148,6 +148,14 @@ class InProcess:
         host, _, port = self.server.address.removeprefix("http://").rpartition(":")
         return socket.create_connection((host, int(port)), DEADLINE_S)
 
+    def accepts(self) -> bool:
+        """Whether it takes new connections."""
+        try:
+            self.connect().close()
+        except OSError:
+            return False
+        return True
+
 
 @contextmanager
 def in_process(

@@ -21,6 +21,7 @@ from http_servers import InProcess, feedctl_serve, read_to_end
 from raw import GET, POST, connect, forever, send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
+from feedstore.http import connections
 from tests.cli.command import DEADLINE_S, Cli, eventually
 
 MIB = 1024 * 1024
@@ -292,6 +293,65 @@ def test_answers_say_close_while_it_drains(inside: InProcess):
         sent = send(connection, [GET + b"\r\n"], within_s=DEADLINE_S)
     assert sent.closed
     assert b"\r\nconnection: close\r\n" in sent.answer
+
+
+def seen(inside: InProcess) -> None:
+    """Returns when the server has taken all earlier connections, and what was sent on them."""
+    with closing(inside.connect()) as connection:
+        assert send(connection, [GET + b"Connection: close\r\n\r\n"], within_s=DEADLINE_S).statuses == [200]
+
+
+@pytest.mark.parametrize("before", [b"", GET[:9]], ids=["nothing has come", "a part has come"])
+def test_a_request_that_is_on_its_way_when_the_server_ends_is_answered(
+    inside: InProcess, before: bytes, monkeypatch: pytest.MonkeyPatch
+):
+    """A proxy that finds its connection closed repeats no action: it cannot know whether that was done."""
+    monkeypatch.setattr(connections, "ON_ITS_WAY_S", DEADLINE_S)
+    with closing(inside.connect()) as connection:
+        connection.sendall(before)
+        seen(inside)
+        inside.server.drain(0.0)
+        eventually(lambda: not inside.accepts(), "no new connection is taken")
+        sent = send(connection, [(GET + b"\r\n").removeprefix(before)], within_s=DEADLINE_S)
+    assert sent.closed
+    assert sent.statuses == [200]
+    assert b"\r\nconnection: close\r\n" in sent.answer
+    eventually(lambda: not inside.server.is_running(), "it ends")
+
+
+def test_a_connection_that_the_server_has_not_taken_when_it_ends_is_answered(
+    inside: InProcess, monkeypatch: pytest.MonkeyPatch
+):
+    """It waits in the kernel, which would reset it."""
+    monkeypatch.setattr(connections, "ON_ITS_WAY_S", DEADLINE_S)
+    ends = inside.server._server.shutdown
+    waiting: list[socket.socket] = []
+
+    async def ends_now(sockets: list[socket.socket] | None = None) -> None:
+        # The loop of the server runs this, so it takes no connection meanwhile.
+        waiting.extend(inside.connect() for _ in range(20))
+        for each in waiting[:10]:
+            each.sendall(GET + b"\r\n")
+        await ends(sockets)
+
+    monkeypatch.setattr(inside.server._server, "shutdown", ends_now)
+    inside.server.drain(0.0)
+    eventually(lambda: not inside.accepts(), "no new connection is taken")
+    with ExitStack() as stack:
+        for number, each in enumerate(waiting):
+            stack.enter_context(closing(each))
+            sent = send(each, [] if number < 10 else [GET + b"\r\n"], within_s=DEADLINE_S)
+            assert sent.statuses == [200]
+            assert sent.closed
+        eventually(lambda: not inside.server.is_running(), "it ends")
+
+
+def test_a_connection_without_a_request_does_not_keep_a_server_from_its_end(inside: InProcess):
+    with closing(inside.connect()) as connection:
+        seen(inside)
+        inside.server.drain(0.0)
+        eventually(lambda: not inside.server.is_running(), "it ends")
+        assert connection.recv(1) == b""
 
 
 @pytest.mark.parametrize("limit", [512, 1_600])

@@ -405,7 +405,7 @@ def test_it_drains_and_finishes_what_is_under_way(tmp_path: Path):
             inside.server.drain(1.0)
             assert str(client.get("/readyz", 503)["type"]).endswith(":draining")
             assert client.get("/healthz") == {"status": "ok"}
-        eventually(lambda: not _accepts(inside), "no new connection is taken")
+        eventually(lambda: not inside.accepts(), "no new connection is taken")
         assert inside.server.is_running()
         assert not answers
         inside.pair.a.gate.set()
@@ -413,14 +413,6 @@ def test_it_drains_and_finishes_what_is_under_way(tmp_path: Path):
         asking.join(DEADLINE_S)
         assert [answer.status_code for answer in answers] == [200]
         eventually(lambda: not inside.server.is_running(), "it ends")
-
-
-def _accepts(inside: InProcess) -> bool:
-    try:
-        inside.connect().close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.processes

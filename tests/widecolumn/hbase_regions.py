@@ -4,7 +4,7 @@ No gateway offers either, so this asks the region servers themselves.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
@@ -51,11 +51,10 @@ class Regions:
         """Rewrites all files into one (major), or as many as HBase finds worth it, and waits for that."""
         for region in self.all():
             with conversation(region.server, "AdminService") as ask:
+                # Flushes begin some by themselves, and no other compaction takes the files of one that runs.
+                _compacts_no_more(ask, region)
                 ask("CompactRegion", text(1, _specifier(region)) + number(2, int(major)))
-                deadline = time.monotonic() + TIMEOUT_S
-                while _state(ask("GetRegionInfo", text(1, _specifier(region)) + number(2, 1))):
-                    assert time.monotonic() < deadline, f"{region.name!r} still compacts after {TIMEOUT_S} s"
-                    time.sleep(0.01)
+                _compacts_no_more(ask, region)
 
     def files(self) -> int:
         """How many files there are, over all regions."""
@@ -112,6 +111,13 @@ def _start(region: Region) -> bytes:
 
 def _specifier(region: Region) -> bytes:
     return number(1, 1) + text(2, region.name)
+
+
+def _compacts_no_more(ask: Callable[[str, bytes], bytes], region: Region) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while _state(ask("GetRegionInfo", text(1, _specifier(region)) + number(2, 1))):
+        assert time.monotonic() < deadline, f"{region.name!r} still compacts after {TIMEOUT_S} s"
+        time.sleep(0.01)
 
 
 def _state(answer: bytes) -> int:
