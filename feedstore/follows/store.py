@@ -364,8 +364,19 @@ class FollowStore:
         return RelayedAgain(sum(each.actions for each in shards), all(each.is_whole for each in shards))
 
     def has_relayed(self) -> bool:
-        """Whether the outbox has a row that is marked relayed, in any shard."""
-        return any(self._all.on_all(lambda each: each.has_relayed()))
+        """Whether the outbox has a row that is marked relayed, in any shard. Raises FollowStoreUnavailableError: shards
+        are away, and no other has such a row.
+        """
+        away: FollowStoreUnavailableError | None = None
+        for number in range(self.shards()):
+            try:
+                if self._all.on(number, lambda each: each.has_relayed()):
+                    return True
+            except FollowStoreUnavailableError as error:
+                away = error
+        if away is not None:
+            raise away
+        return False
 
     def backlog(self, shard: int | None = None) -> Backlog:
         """The rows that are not marked relayed, of one shard or of all. Cheap: it may be asked every second."""

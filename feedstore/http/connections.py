@@ -62,7 +62,9 @@ closed before everything was read, it is reset, and the refusal is lost.
 UNTAKEN_MAX: Final = 16 * 1024 * 1024
 """The most bytes of answers, for all clients together, that are kept because the kernel has no room for them."""
 ON_ITS_WAY_S: Final = 0.5
-"""How long a request that is on its way when the server ends has to arrive, on a connection that has none under way."""
+"""How long a request that is on its way when the server ends has to arrive, on a connection that has none under way.
+By then a proxy has noticed that the server takes no new connections.
+"""
 _LOOKS: Final = 8
 """How many times within the patience all clients are checked."""
 
@@ -364,12 +366,12 @@ class Connection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         self._ending = True
-        if self._owes and not self._is_answering():
-            # A proxy may just have opened the connection. If it were closed under a request that is on its way, the
-            # proxy could not know whether that was done, and would repeat no action elsewhere.
-            self.loop.call_later(ON_ITS_WAY_S, self._end_unused)
-        else:
+        if self._is_answering():
             super().shutdown()
+        else:
+            # A request may be on its way. If the connection were closed now, a proxy could not know whether that was
+            # done, and would repeat no action elsewhere.
+            self.loop.call_later(ON_ITS_WAY_S, self._end_unused)
 
     def _end_unused(self) -> None:
         if not self._is_answering():

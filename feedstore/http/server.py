@@ -18,6 +18,10 @@ KEEP_ALIVE_S: Final = 75
 """How long a connection may be idle: longer than proxies keep theirs: none is closed just as a proxy uses it."""
 
 
+_WAITING_MAX: Final = 100
+"""The most connections that are taken from one queue in the end: each needs a file descriptor."""
+
+
 class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Takes the connections that wait in the kernel before the sockets are closed, which would reset them: their
@@ -28,8 +32,9 @@ class _Server(uvicorn.Server):
             server.close()
         loop = asyncio.get_running_loop()
         for client in waiting:
-            with suppress(OSError):  # it has gone
+            with suppress(OSError, RuntimeError):  # it has gone
                 await loop.connect_accepted_socket(self._connection, client)
+        await asyncio.sleep(0)  # those that the loop has taken just now are made
         await super().shutdown(sockets)
 
     def _connection(self) -> asyncio.Protocol:
@@ -45,7 +50,7 @@ def _last(listener: socket.socket) -> list[socket.socket]:
     clients: list[socket.socket] = []
     # Both also fail on a further descriptor of the same queue.
     with suppress(OSError):
-        while len(clients) < listening.BACKLOG:
+        while len(clients) < _WAITING_MAX:
             clients.append(listener.accept()[0])
     with suppress(OSError):
         listener.shutdown(socket.SHUT_RD)  # `close` would take a moment

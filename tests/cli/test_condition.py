@@ -17,12 +17,13 @@ from feedstore.app import config as configuration
 from feedstore.clocks import Process
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.cli.template import run
-from workers.app import home, wiring
+from workers.app import home
 from workers.app.rebuild import recreate
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
 from workers.cli.status import workers
 from workers.cli.top import LastLook, rendered
 from workers.cli.work import Stop, recorded_landed, run_until
+from workers.following.landed import REBUILDING_MS
 
 MINUTE_MS = 60_000
 WELL = ClusterStatus(1_000_000, 500, None, "ticks", {"put_off": 0, "refill": 0, "fanout": 0, "parked": 0}, None)
@@ -169,7 +170,7 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
     assert problems(alone, MINUTE_MS) == [
         "cluster b is 2.0 min behind, more than 60.0 s, and no worker runs in this home"
     ]
-    rebuilding = replace(HEALTHY, clusters=cluster(watermark_ms=wiring.REBUILDING_MS, behind_ms=10**12))
+    rebuilding = replace(HEALTHY, clusters=cluster(watermark_ms=REBUILDING_MS, behind_ms=10**12))
     assert problems(rebuilding, None) == ["cluster b is being rebuilt"]
     idle = replace(rebuilding, worker=None, has_worker=False, quiet=False, groups={**GROUPS, "expander": 3})
     assert not [each for each in problems(idle, None) if "waited for" in each], "that is no age"
@@ -178,7 +179,7 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
 
 def test_a_rebuild_that_was_given_up_is_known_though_no_worker_runs():
     alone = replace(HEALTHY, worker=None, has_worker=False)
-    rebuilding = cluster(watermark_ms=wiring.REBUILDING_MS, behind_ms=10**12)
+    rebuilding = cluster(watermark_ms=REBUILDING_MS, behind_ms=10**12)
     assert problems(replace(alone, clusters=rebuilding), None) == [
         "cluster b is being rebuilt, and no worker runs in this home"
     ]

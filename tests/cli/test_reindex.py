@@ -488,6 +488,29 @@ def test_a_reindex_of_lost_actions_that_dies_is_done_again(
     _right(cli, model)
 
 
+def test_a_reindex_that_dies_once_nothing_shows_the_loss_any_more_leaves_nothing_to_do(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No cluster has a watermark, and all rows are marked. Watermarks wait all the same for what is relayed again: a
+    tick that is in front of it says that it was relayed.
+    """
+    model = Model(random.Random(16))
+    _record(cli, model, 20)
+    _relay_all(cli)
+    with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
+        file.execute("DELETE FROM positions")
+    with cli.ports(access="write") as ports:
+        wiring.ticker(ports, configuration.load(cli.home, {})).tick()
+    _die_after(FollowStore, "relay_again", cli, monkeypatch)
+
+    assert "nothing was changed" in cli("reindex").stderr
+    with cli.ports(access="write") as ports:
+        _land(ports, configuration.load(cli.home, {}), "a")
+        assert Progress(ports.replicas["a"].progress).watermark() == landed.NOT_KNOWN_MS
+    cli.work()
+    _right(cli, model)
+
+
 def test_a_reindex_says_how_much_is_relayed_again_whatever_a_relay_does_meanwhile(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -565,6 +588,9 @@ def test_actions_are_lost_if_something_was_relayed_and_their_group_has_no_positi
     if relayed:
         assert cli.hint("reindex") in cli("status", code=1).stdout
         assert cli("reindex").stdout.startswith("20 actions will be relayed again")
+        with cli.ports(access="write") as ports:
+            _land(ports, configuration.load(cli.home, {}), "a")
+        assert "a: its watermark is not known yet" in cli("status", code=None).stdout
     else:
         assert "nothing was changed" in cli("reindex").stderr
     cli.work()

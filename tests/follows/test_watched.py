@@ -36,6 +36,7 @@ class FarShard:
         self.ahead_ms = ahead_ms
         self.takes_s = 0.001
         self.away = False
+        self.relayed = False
         self.calls = 0
 
     def true_ms(self) -> int:
@@ -54,6 +55,10 @@ class FarShard:
     def backlog(self) -> Backlog:
         self.now_ms()
         return Backlog(1, 1, 5)
+
+    def has_relayed(self) -> bool:
+        self.now_ms()
+        return self.relayed
 
     def active_edges_after(self, places: object, limit: int) -> list[object]:
         self.now_ms()
@@ -257,3 +262,15 @@ def test_a_clock_that_jumps_ahead_is_logged(monkeypatch: pytest.MonkeyPatch):
     [(event, values)] = lines
     assert (event, values["shard"]) == ("follows.clock_jumped", 0)
     assert abs(values["ahead_ms"] - far.ahead_ms) < 1_000
+
+
+def test_one_shard_that_has_relayed_is_enough_and_one_that_is_away_may_have() -> None:
+    clock = Clock()
+    first, second = FarShard(clock), FarShard(clock)
+    store = Bench(first, second, clock=clock).store
+    assert not store.has_relayed()
+    first.away = True
+    with pytest.raises(FollowStoreUnavailableError):
+        store.has_relayed()
+    second.relayed = True
+    assert store.has_relayed()

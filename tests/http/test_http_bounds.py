@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from http_servers import InProcess, feedctl_serve, read_to_end
+from http_servers import InProcess, feedctl_serve, in_process, read_to_end
 from raw import GET, POST, connect, forever, send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -301,18 +301,29 @@ def seen(inside: InProcess) -> None:
         assert send(connection, [GET + b"Connection: close\r\n\r\n"], within_s=DEADLINE_S).statuses == [200]
 
 
-@pytest.mark.parametrize("before", [b"", GET[:9]], ids=["nothing has come", "a part has come"])
-def test_a_request_that_is_on_its_way_when_the_server_ends_is_answered(
-    inside: InProcess, before: bytes, monkeypatch: pytest.MonkeyPatch
-):
-    """A proxy that finds its connection closed repeats no action: it cannot know whether that was done."""
+@pytest.fixture
+def patient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[InProcess]:
+    """Its clients have as much time as a test."""
     monkeypatch.setattr(connections, "ON_ITS_WAY_S", DEADLINE_S)
+    with in_process(tmp_path / "home", environ={"FEED_HTTP_PATIENCE": f"{DEADLINE_S:.0f}s"}) as inside:
+        yield inside
+
+
+WHOLE = GET + b"\r\n"
+
+
+@pytest.mark.parametrize("before", [b"", GET[:9], WHOLE], ids=["none has come", "a part has come", "one was answered"])
+def test_a_request_that_is_on_its_way_when_the_server_ends_is_answered(patient: InProcess, before: bytes):
+    """A proxy that finds its connection closed repeats no action: it cannot know whether that was done."""
+    inside = patient
     with closing(inside.connect()) as connection:
         connection.sendall(before)
+        if before == WHOLE:
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
         seen(inside)
         inside.server.drain(0.0)
         eventually(lambda: not inside.accepts(), "no new connection is taken")
-        sent = send(connection, [(GET + b"\r\n").removeprefix(before)], within_s=DEADLINE_S)
+        sent = send(connection, [WHOLE.removeprefix(before) or WHOLE], within_s=DEADLINE_S)
     assert sent.closed
     assert sent.statuses == [200]
     assert b"\r\nconnection: close\r\n" in sent.answer
@@ -320,10 +331,10 @@ def test_a_request_that_is_on_its_way_when_the_server_ends_is_answered(
 
 
 def test_a_connection_that_the_server_has_not_taken_when_it_ends_is_answered(
-    inside: InProcess, monkeypatch: pytest.MonkeyPatch
+    patient: InProcess, monkeypatch: pytest.MonkeyPatch
 ):
     """It waits in the kernel, which would reset it."""
-    monkeypatch.setattr(connections, "ON_ITS_WAY_S", DEADLINE_S)
+    inside = patient
     ends = inside.server._server.shutdown
     waiting: list[socket.socket] = []
 
@@ -337,6 +348,7 @@ def test_a_connection_that_the_server_has_not_taken_when_it_ends_is_answered(
     monkeypatch.setattr(inside.server._server, "shutdown", ends_now)
     inside.server.drain(0.0)
     eventually(lambda: not inside.accepts(), "no new connection is taken")
+    assert len(waiting) == 20
     with ExitStack() as stack:
         for number, each in enumerate(waiting):
             stack.enter_context(closing(each))

@@ -391,7 +391,7 @@ def test_a_cluster_that_is_added_to_a_home_in_use_says_how_it_is_filled(
             writer = workers.enter_context(running(third, ["write", "--cluster", name], log))
             eventually(partial(started, writer, f"writer-{name}", log), "its writer starts", DEADLINE_S)
             real("save-pin", 931, "--owner", 778, "--board", 780)
-            assert "no difference" in third("verify", "--cluster", name).stderr
+            assert "no difference" in third("verify").stderr
             assert third.json("status")["problems"] == []
         assert third.export(name) == third.export("a")
     finally:

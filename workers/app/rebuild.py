@@ -21,6 +21,7 @@ from workers.following.applied import note_all
 from workers.following.expected import followers
 from workers.following.faults import fault
 from workers.following.groups import cluster_groups
+from workers.following.landed import REBUILDING_MS
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Worker
 from workers.queue.port import GroupBusyError, Queue, Topic, lag_of, refuse_live, reset
@@ -110,7 +111,7 @@ def begin(progress: Progress, made_ms: int, asked_ms: int) -> None:
     this time is late there. asked_ms: when its last refill was asked for.
     """
     progress.made(made_ms)
-    progress.hold([(wiring.REBUILDING_MS, asked_ms)])
+    progress.hold([(REBUILDING_MS, asked_ms)])
 
 
 def pass_over(queue: Queue, topic: Topic[object], group: str) -> None:

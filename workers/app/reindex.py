@@ -25,6 +25,7 @@ from feedstore.widecolumn.progress import PROGRESS, Progress
 from workers.app import wiring
 from workers.following import lost_actions
 from workers.following.applied import furthest, note_new_queue
+from workers.following.landed import NOT_KNOWN_MS
 from workers.following.ports import Ports
 from workers.queue.embedded import NoQueueError, stored_partitions
 from workers.queue.port import QueueUnavailableError
@@ -85,7 +86,7 @@ def reindex(config: Config) -> Reindexed:
             # Until everything is relayed again, no tick is later than now. The hold is noted before the notes on parked
             # deliveries are removed: their actions are among those that are relayed again.
             # A cluster that has no watermark yet is not one that is being rebuilt.
-            progress.hold([(marks[name] or wiring.REBUILDING_MS + 1, now_ms)])
+            progress.hold([(marks[name] or NOT_KNOWN_MS, now_ms)])
             progress.lift_all(now_ms)
         # Clusters note offsets, and treat messages with smaller offsets as applied (0032).
         first_offset = max(map(furthest, clusters.values()), default=0)

@@ -69,10 +69,6 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-REBUILDING_MS = 1
-"""The watermark of a cluster that is rebuilt from nothing: nothing has landed for certain."""
-
-
 Body = TypeVar("Body")
 Opened = TypeVar("Opened", bound=Closable)
 

@@ -17,7 +17,7 @@ from feedstore.app.wiring import home_clock
 from feedstore.catalog.port import CatalogReader
 from feedstore.clocks import APART_MAX_MS, Process, behind_ms
 from feedstore.replicas.replicas import Replica
-from feedstore.widecolumn import WillNotError
+from feedstore.widecolumn import UnavailableError, WillNotError
 from feedstore.widecolumn.progress import Progress, State
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
@@ -272,8 +272,9 @@ def _fault(
     """As `fault`. If a cluster answers, and has no tables, it says what to do."""
     try:
         return fault(cluster, queue, clock, read_s)
-    except WillNotError as error:
-        if not ports.is_gone(cluster.name):
+    except UnavailableError as error:
+        has_answered = isinstance(error, WillNotError) or isinstance(error.__cause__, WillNotError)
+        if not has_answered or not ports.is_gone(cluster.name):
             raise
         return ReplicaFault(gone_message(cluster.name, _why(cluster.name, str(error))))
 
@@ -285,8 +286,10 @@ def _cluster(name: str, state: State | NoAnswer, found: ReplicaFault | NoAnswer 
     if isinstance(found, NoAnswer):
         error = f"cluster {name} answers, but could not be looked at as a whole: {found.why}"
     watermark = state.watermark
-    if watermark is None and wiring.REBUILDING_MS in state.put_off:  # no tick has come yet
-        watermark = wiring.REBUILDING_MS
+    if watermark is None and landed.REBUILDING_MS in state.put_off:  # no tick has come yet
+        watermark = landed.REBUILDING_MS
+    if watermark == landed.NOT_KNOWN_MS:
+        watermark = None
     return ClusterStatus(
         watermark,
         None if watermark is None else behind_ms(watermark, now_ms),
@@ -368,7 +371,7 @@ def late(condition: Condition, most_ms: int | None) -> list[str]:
     for name, state in condition.clusters.items():
         if state.error is not None or (state.behind_ms is not None and state.behind_ms <= bound_ms):
             continue
-        if state.watermark_ms == wiring.REBUILDING_MS:
+        if state.watermark_ms == landed.REBUILDING_MS:
             found.append(f"cluster {name} is being rebuilt{why}")
         elif rests or (state.behind_ms is None and most_ms is None):
             continue
@@ -386,7 +389,7 @@ def _nothing_works(condition: Condition) -> Iterator[str]:
     behind = [
         each.behind_ms
         for each in condition.clusters.values()
-        if each.behind_ms is not None and each.watermark_ms != wiring.REBUILDING_MS
+        if each.behind_ms is not None and each.watermark_ms != landed.REBUILDING_MS
     ]
     # Actions that have left the outbox are no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)

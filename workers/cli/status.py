@@ -8,11 +8,12 @@ import msgspec
 
 from feedstore.app.wiring import monotonic_s
 from feedstore.follows.port import RecordCounts
-from workers.app import home, wiring
+from workers.app import home
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
 from workers.cli.looks import NoAnswer
 from workers.cli.output import ago, counted, emit_json, plural, say, when
 from workers.cli.session import DURATION, REFUSED, Session, json_option, pass_session
+from workers.following.landed import REBUILDING_MS
 
 READ_S: Final = 0.25
 """How long `status` reads rows of each cluster: only reading finds blocks that cannot be read."""
@@ -120,7 +121,7 @@ def described(state: ClusterStatus) -> str:
     """How far a cluster is, for people."""
     if state.watermark_ms is None:
         return state.error or "its watermark is not known yet"
-    if state.watermark_ms == wiring.REBUILDING_MS:
+    if state.watermark_ms == REBUILDING_MS:
         return state.error or "being rebuilt"
     if state.error is not None:
         return f"{state.error}; its watermark is {when(state.watermark_ms)} UTC"

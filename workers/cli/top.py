@@ -12,12 +12,12 @@ import click
 
 from feedstore.app.wiring import monotonic_s
 from feedstore.errors import NotNowError
-from workers.app import wiring
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
 from workers.cli.looks import Looks
 from workers.cli.output import Heartbeat, ago, can_draw, counted, draw, say
 from workers.cli.session import DURATION, REFUSED, Session, pass_session
 from workers.cli.status import workers
+from workers.following.landed import REBUILDING_MS
 from workers.following.ports import Ports
 
 
@@ -157,6 +157,6 @@ def _number(rate: float | None) -> str:
 
 
 def _behind(state: ClusterStatus) -> str:
-    if state.watermark_ms == wiring.REBUILDING_MS:
+    if state.watermark_ms == REBUILDING_MS:
         return "rebuilt"
     return "unknown" if state.behind_ms is None else ago(state.behind_ms)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from itertools import chain
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,11 @@ from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
 from workers.queue.port import Topic, lag_of
+
+REBUILDING_MS: Final = 1
+"""The watermark of a cluster that is rebuilt from nothing: nothing has landed for certain."""
+NOT_KNOWN_MS: Final = 2
+"""The time at which a cluster that has no watermark yet is held, while it is not being rebuilt."""
 
 _ACTIONS = 1_000
 """The most waiting recorded actions that are looked at. If there are more, all count as work, whatever they are."""

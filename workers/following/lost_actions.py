@@ -6,16 +6,22 @@ has them: its outbox keeps rows for the purge window after they were relayed (ru
 """
 
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.following import applied
 from workers.following.groups import EXPANDER
+from workers.following.landed import NOT_KNOWN_MS
 from workers.following.messages import Hold, encode_delivery
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.queue.port import PositionLostError, lost_of, refuse_live, reset
+
+_MARKING_MS: Final = 10_000
+"""How long it may take to mark all rows of the outbox."""
 
 LOST = "actions were lost before they were expanded: end all expanders, then: feedctl reindex"
 
@@ -55,7 +61,8 @@ def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
 
 def begin_groups(ports: Ports) -> None:
     """Gives the groups of the expander and of all clusters their first positions, unless it shows that something was
-    relayed before. A relay calls it before it publishes its first rows.
+    relayed before. A relay calls it before it publishes its first rows. If there are no positions, it waits for shards
+    that are away: they may have relayed something.
 
     Raises QueueUnavailableError, FollowStoreUnavailableError: a part is done; do it again.
     """
@@ -75,7 +82,13 @@ def _is_forgotten(ports: Ports, *, can_wait: bool = False) -> bool:
     """
     if ports.queue.positions(ACTIONS, EXPANDER):
         return False
-    if _expanded_before_ms(ports, can_wait=can_wait) is None and not ports.follows.has_relayed():
+    try:
+        was_used = ports.follows.has_relayed()
+    except FollowStoreUnavailableError:
+        was_used = _expanded_before_ms(ports, can_wait=can_wait) is not None
+        if not was_used:
+            raise
+    if not was_used and _expanded_before_ms(ports, can_wait=can_wait) is None:
         return False
     # Once more: meanwhile a relay, or another expander, may have begun.
     return not ports.queue.positions(ACTIONS, EXPANDER)
@@ -115,7 +128,8 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     purge_window_ms: how long the outbox keeps rows. everything: all that it keeps is relayed again: actions that are
         dead letters keep no watermark back, and may be lost with the others.
 
-    If it is interrupted, the actions still count as lost: do it again.
+    If it is interrupted, do it again. Then the actions still count as lost; or no cluster has a watermark, and all of
+    them are being relayed again.
 
     Raises:
         GroupBusyError: an expander runs; nothing was changed.
@@ -124,16 +138,37 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     refuse_live(ports.queue, [(ACTIONS, EXPANDER)])
     expanded_ms = _expanded_before_ms(ports) or 0
     since_ms = 0 if everything else expanded_ms
+    if not expanded_ms:
+        # Once the rows are marked, nothing shows any more that actions were lost. If this is killed then, or an
+        # expander begins, watermarks wait all the same.
+        _hold_watermarks(ports, expanded_ms, later_ms=_MARKING_MS)
     again = ports.follows.relay_again(since_ms)
     # From now on a tick says that the rows before it were relayed again. Those that are in the topic, or on their way
     # to it, do not, and none of them is later than this time.
-    now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
-    ports.queue.publish(DELIVERIES, [encode_delivery(Hold(max(1, min(expanded_ms, now_ms)), now_ms))])
+    now_ms = _hold_watermarks(ports, expanded_ms)
     if since_ms == 0 and again.is_whole:
         # A cluster that has noted nothing gets everything. The others are told by what they have noted.
-        applied.begin_groups(ports.queue, ports.replicas)
+        applied.begin_groups(ports.queue, [name for name, each in ports.replicas.items() if _has_noted_nothing(each)])
     # Last: with positions, nothing shows any more that actions were lost.
     reset(ports.queue, ACTIONS, EXPANDER)
     ports.queue.consumer(ACTIONS, EXPANDER).close()
     kept_ms = 0 if again.is_whole else now_ms - purge_window_ms
     return BroughtBack(again.actions, kept_ms if expanded_ms < kept_ms else None)
+
+
+def _hold_watermarks(ports: Ports, since_ms: int, later_ms: int = 0) -> int:
+    """Publishes that no watermark may pass a time before all that is recorded until now has landed, and for `later_ms`
+    more. Returns the time that it is now.
+    """
+    now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
+    hold = Hold(max(NOT_KNOWN_MS, min(since_ms, now_ms)), now_ms + later_ms)
+    ports.queue.publish(DELIVERIES, [encode_delivery(hold)])
+    return now_ms
+
+
+def _has_noted_nothing(replica: Replica) -> bool:
+    progress = Progress(replica.progress)
+    try:
+        return not progress.topics() and not progress.applied()
+    except UnavailableError:
+        return False
