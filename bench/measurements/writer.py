@@ -9,6 +9,7 @@ from bench.redis_side import apply_deliveries
 from bench.results import Row, at_least, interleaved
 from feedstore.app.config import load
 from workers.app import wiring
+from workers.following.applied import begin_groups
 from workers.following.groups import writer_group
 from workers.following.topics import DELIVERIES
 from workers.queue.port import lag_of
@@ -30,6 +31,7 @@ def measure(context: Context) -> list[Row]:
         name = f"bench-{writes}"
         config = ours.with_cluster(load(home, {}), name)
         with ours.ports(config) as opened:
+            begin_groups(opened.queue, [name])  # it counts as one that has been there from the first message on
             stage = wiring.writer(opened, config, name)
             waiting = lag_of(opened.queue, DELIVERIES, writer_group(name))
             began = time.perf_counter()
