@@ -153,7 +153,7 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
         begin_group(queue, ACTIONS, EXPANDER)
         for cluster in config.clusters:
             for topic, group in _catalog_groups(config.catalogs, cluster.name):
-                queue.consumer(topic, group).close()
+                begin_group(queue, topic, group)
 
 
 def topics_of(config: Config) -> tuple[Topic[object], ...]:
@@ -385,7 +385,7 @@ def relays(ports: Ports, config: Config) -> list[Loop]:
             ports.meter,
             ports.tracer,
             partial(ports.follows.may_relay, shard),
-            partial(lost_actions.begin_groups, ports),
+            partial(lost_actions.begin_all_groups, ports),
         )
         for shard in range(ports.follows.shards())
     ]

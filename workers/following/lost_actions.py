@@ -59,7 +59,7 @@ def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
         raise PositionLostError(LOST)
 
 
-def begin_groups(ports: Ports) -> None:
+def begin_all_groups(ports: Ports) -> None:
     """Gives the groups of the expander and of all clusters their first positions, unless it shows that something was
     relayed before. A relay calls it before it publishes its first rows. If there are no positions, it waits for shards
     that are away: they may have relayed something.
@@ -82,16 +82,20 @@ def _is_forgotten(ports: Ports, *, can_wait: bool = False) -> bool:
     """
     if ports.queue.positions(ACTIONS, EXPANDER):
         return False
+    # The second look at the positions: meanwhile a relay, or another expander, may have begun.
+    return _was_used(ports, can_wait=can_wait) and not ports.queue.positions(ACTIONS, EXPANDER)
+
+
+def _was_used(ports: Ports, *, can_wait: bool) -> bool:
+    """Whether the outbox shows that something was relayed, or a cluster that something was expanded."""
     try:
-        was_used = ports.follows.has_relayed()
+        if ports.follows.has_relayed():
+            return True
     except FollowStoreUnavailableError:
-        was_used = _expanded_before_ms(ports, can_wait=can_wait) is not None
-        if not was_used:
+        if _expanded_before_ms(ports, can_wait=can_wait) is None:
             raise
-    if not was_used and _expanded_before_ms(ports, can_wait=can_wait) is None:
-        return False
-    # Once more: meanwhile a relay, or another expander, may have begun.
-    return not ports.queue.positions(ACTIONS, EXPANDER)
+        return True
+    return _expanded_before_ms(ports, can_wait=can_wait) is not None
 
 
 def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
