@@ -45,6 +45,7 @@ def known_ms_of(version: int) -> int:
 
 
 _NO_STREAM: Final = -1
+_ROLLBACKS: Final = 8
 
 
 class Lifetimes(NamedTuple):
@@ -74,13 +75,21 @@ class StreamState(NamedTuple):
 
 
 class RolledBack(NamedTuple):
-    """The last rollback that this process has noticed.
+    """The rollbacks that this process has noticed.
 
-    number: how many it has noticed. at_ms: when it noticed this one, by the monotonic clock.
+    number: how many. at_ms: when it noticed the last ones, up to `_ROLLBACKS`, by the monotonic clock.
     """
 
     number: int = 0
-    at_ms: int = 0
+    at_ms: tuple[int, ...] = ()
+
+    def again(self, now_ms: int) -> "RolledBack":
+        """One more, which is noticed now."""
+        return RolledBack(self.number + 1, (*self.at_ms[1 - _ROLLBACKS :], now_ms))
+
+    def until(self, time_ms: int) -> int:
+        """How many were noticed up to a time. Those before the last ones all count."""
+        return self.number - sum(each_ms > time_ms for each_ms in self.at_ms)
 
 
 class CacheEntry(NamedTuple, Generic[T]):
@@ -183,7 +192,7 @@ class Cache(Generic[T]):
         followed_since_ms = since_ms
         if since_ms < following.heard_at_ms + ttl_ms:
             followed_since_ms -= followed_ttl_ms - ttl_ms
-        rollbacks_min = rolled_back.number if rolled_back.at_ms <= since_ms else 0
+        rollbacks_min = rolled_back.until(since_ms) if rolled_back.number else 0
         stream = following.stream or _NO_STREAM
         heard, oldest = version_at(following.known_ms), version_at(oldest_ms)
         return _Bounds(since_ms, followed_since_ms, stream, heard, oldest, rollbacks_min)

@@ -247,7 +247,7 @@ class Catalog(Generic[T]):
         Call it only when every fetch that begins afterwards reads the generation that is current now.
         """
         with self._lock:
-            self._rolled_back = RolledBack(self._rolled_back.number + 1, self._now_ms())
+            self._rolled_back = self._rolled_back.again(self._now_ms())
             self._flights.forget()
 
     # For reports

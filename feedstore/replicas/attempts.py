@@ -129,3 +129,4 @@ class OnThreads:
             with self._lock:
                 self._under_way -= 1  # before a caller hears of it and begins the next one
             attempt.tell()
+            del attempt  # an idle thread would keep the answer, which may be large

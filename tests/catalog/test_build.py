@@ -8,8 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from feedstore.catalog.pins import key_of, live_pin
-from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Generation, InUse
+from feedstore.catalog.pins import key_of, live_pin, record_of
+from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Fetched, Generation, InUse, Update
 from feedstore.domain import DeletePin, Pin, SavePin
 from feedstore.follows.port import FollowStoreUnavailableError, PinState, Request
 from feedstore.follows.store import FollowStore
@@ -334,6 +334,27 @@ def test_verify_names_each_difference(follows: FollowStore, clock: Clock):
     comparison = PinComparison(store, follows, lambda done: None)
     assert PinDifference(5, "alive") in [*comparison]
     assert (comparison.compared, comparison.later) == (7, 0)
+
+
+def test_a_pin_that_is_deleted_while_it_is_compared_is_no_difference(follows: FollowStore, clock: Clock):
+    save(follows, *range(1, 4))
+    store = MemoryCatalog()
+    built(store, follows, clock)
+
+    class Deletes(MemoryCatalog):
+        """The pin is deleted after its page was read, and the catalog hears of it at once."""
+
+        def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
+            settle(follows, clock)
+            delete(follows, 2)
+            settle(follows, clock)
+            store.update([Update(key_of(2), clock.now_ms - 1, record_of(Pin(2, 7, 70, 1_002), deleted=True))])
+            store.note_known(clock.now_ms)
+            return store.fetch(keys, deadline_s)
+
+    comparison = PinComparison(Deletes(), follows, lambda done: None)
+    assert list(comparison) == []
+    assert (comparison.compared, comparison.later) == (2, 1)
 
 
 def test_a_sample_is_as_large_as_it_was_asked_for():

@@ -46,6 +46,7 @@ class Model(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.following = StreamState(1, 0, 1_000)
         self.rolled_back = RolledBack()
+        self.rollbacks_ms: list[int] = []
         self.room = 5 * (ENTRY_BYTES + 40)
         self.cache = Cache(self.room, LIFETIMES, self.draw, AS_BYTES)
         self.held: OrderedDict[bytes, CacheEntry[bytes]] = OrderedDict()
@@ -94,7 +95,8 @@ class Model(RuleBasedStateMachine):
 
     @rule()
     def an_older_generation_comes_into_use(self) -> None:
-        self.rolled_back = RolledBack(self.rolled_back.number + 1, self.now_ms)
+        self.rolled_back = self.rolled_back.again(self.now_ms)
+        self.rollbacks_ms.append(self.now_ms)
 
     @rule(keys=st.lists(st.sampled_from(KEYS), unique=True), oldest_ms=st.integers(-5, 1_000), expired=st.booleans())
     def take(self, keys: list[bytes], oldest_ms: int, expired: bool) -> None:
@@ -142,8 +144,9 @@ class Model(RuleBasedStateMachine):
         if self.is_followed(entry):
             last_ms = entry.expires_ms + LIFETIMES.followed_ttl_ms - LIFETIMES.ttl_ms
             until_ms = max(until_ms, min(last_ms, self.following.heard_at_ms + LIFETIMES.ttl_ms))
-        if entry.rollbacks < self.rolled_back.number:
-            until_ms = min(until_ms, self.rolled_back.at_ms)
+        if entry.rollbacks < len(self.rollbacks_ms):
+            kept_ms = self.rollbacks_ms[entry.rollbacks] if entry.rollbacks >= len(self.rollbacks_ms) - 8 else 0
+            until_ms = min(until_ms, kept_ms)
         if expired:
             until_ms += LIFETIMES.stale_max_ms
         return self.now_ms < until_ms and self.known_ms(key) >= oldest_ms
@@ -200,13 +203,23 @@ def test_the_model_finds_absence_that_is_held_as_long_as_presence(monkeypatch: p
     is_found()
 
 
-@pytest.mark.parametrize("noticed", [RolledBack(), RolledBack(HEARD)], ids=["not noticed", "what was heard ends, too"])
-def test_the_model_finds_a_rollback_that_is_taken_wrong(noticed: RolledBack, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    "mistaken",
+    [
+        lambda noticed: RolledBack(),
+        lambda noticed: noticed._replace(number=HEARD),
+        lambda noticed: noticed._replace(at_ms=noticed.at_ms[-1:] * len(noticed.at_ms)),
+    ],
+    ids=["not noticed", "what was heard ends, too", "a later one brings back what an earlier one has ended"],
+)
+def test_the_model_finds_a_rollback_that_is_taken_wrong(
+    mistaken: Callable[[RolledBack], RolledBack], monkeypatch: pytest.MonkeyPatch
+):
     take = Cache.take
 
     def taken(cache: Cache[Any], *arguments: Any, expired: bool) -> CacheAnswer[Any]:
         keys, now_ms, following, rolled_back, oldest_ms = arguments
-        wrong = noticed._replace(at_ms=rolled_back.at_ms) if rolled_back.number else rolled_back
+        wrong = mistaken(rolled_back) if rolled_back.number else rolled_back
         return take(cache, keys, now_ms, following, wrong, oldest_ms, expired=expired)
 
     monkeypatch.setattr(Cache, "take", taken)

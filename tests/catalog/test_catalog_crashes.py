@@ -595,6 +595,17 @@ def test_loading_the_same_records_again_mends_a_damaged_generation(
         assert reader.fetch([A]).records == {A: b"20"}
 
 
+def test_a_load_that_mends_does_not_mind_what_a_killed_one_has_left(path: Path, clock: Clock):
+    with closing(opened(path, clock)) as store:
+        name = store.load(20, [(A, b"20")]).id
+        a_file_is_gone(path / f"gen-{name}")
+        left = path / f"gen-{name}.gone"
+        left.mkdir()
+        (left / "000001.sst").write_bytes(b"what was not removed yet")
+        assert store.load(20, [(A, b"20")]).id == name
+        assert store.look(name, [A]) == {A: b"20"}
+
+
 def test_two_loads_of_the_same_records_may_end_at_the_same_moment(path: Path, clock: Clock):
     with closing(opened(path, clock)) as store, closing(opened(path, clock)) as other:
         others = []

@@ -9,7 +9,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from feedstore.catalog.hbase.reader import Reading
+from feedstore.catalog.hbase.reader import _FETCHES, Reading
 from feedstore.catalog.hbase.state import Made, StoredState
 from feedstore.catalog.hbase.tables import About, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Fetched
@@ -86,6 +86,15 @@ def test_what_becomes_known_meanwhile_is_not_promised(reading: Reading, tables: 
     tables.before["row 2"] = known
     assert reading.fetch([A], None).known_ms == 30
     assert reading.fetch([A], None).known_ms == 40
+
+
+def test_if_the_delta_is_lost_meanwhile_no_more_is_promised_than_what_is_left(reading: Reading, tables: Scripted):
+    def lose() -> None:
+        tables.update = None
+        tables.about = tables.about._replace(known_ms=0)
+
+    tables.before["delta 1"] = lose
+    assert reading.fetch([A], None) == Fetched({A: b"old"}, OLD.id, OLD.as_of_ms)
 
 
 def test_a_collection_of_what_the_generation_needs_is_noticed(reading: Reading, tables: Scripted):
@@ -181,3 +190,17 @@ def test_what_is_not_begun_by_the_deadline_is_not_asked(tables: Scripted):
     reading.fetch([b"third"], None)
     assert waiting.begun == [b"first", b"third"]
     reading.close()
+
+
+def test_a_fetch_that_waits_while_the_catalog_is_closed_is_told_so(reading: Reading, tables: Scripted):
+    answer = threading.Event()
+    for _ in range(_FETCHES):
+        reading._threads.submit(answer.wait, 60)
+
+    def close() -> None:
+        reading.close()
+        answer.set()
+
+    tables.before["row 2"] = close
+    with pytest.raises(CatalogUnavailableError, match="closed"):
+        reading.fetch([A], None)

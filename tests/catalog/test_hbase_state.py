@@ -132,6 +132,29 @@ def test_the_same_generation_again_leaves_one():
     assert [each.table for each in ended.gone] == ["cat.pins.20-y"]
 
 
+def test_the_table_of_a_load_that_seemed_dead_is_removed_though_it_is_made_late():
+    """Its process hung before it made the table. Meanwhile another one has removed the load, and found no table."""
+    late = Loading("cat.pins.20-x", 20, NOW, "1")
+    removed = after(
+        StoredState(),
+        lambda state: states.begun(state, building("1"), None),
+        lambda state: states.announced(state, late),
+        lambda state: states.begun(state, building("2"), building("1")),
+        lambda state: states.forgotten(state, states.removable(state, NOW + GONE_MS)),
+    )
+    assert (removed.loading, removed.gone) == ((), ())
+    with pytest.raises(CatalogUnavailableError, match="it was removed"):
+        states.finished(removed, made(20), NOW)
+    failed = after(removed, lambda state: states.abandoned(state, late.table, NOW))
+    assert states.removable(failed, NOW + GONE_MS) == [late.table]
+
+
+def test_the_table_of_a_generation_is_not_given_up_with_its_load():
+    """The process did not hear that its load was noted as finished."""
+    there = loaded(StoredState(), 20)
+    assert states.abandoned(there, made(20).table, NOW) == there
+
+
 def test_a_table_is_removed_once_no_fetch_that_began_before_can_read_it():
     begun = states.used(loaded(StoredState(), 10, 20), made(20).id)
     collected = after(begun, lambda state: states.collected(state, 1, NOW))

@@ -13,6 +13,8 @@ from feedstore.catalog.flights import Flights
 from feedstore.catalog.port import CatalogReader, CatalogStore, CatalogUnavailableError, Update
 from feedstore.catalog.reader import Catalog, Got
 from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
+from feedstore.catalog.rocksdb.reader import RocksCatalogReader
+from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.catalog.watch import CatalogWatch
 from feedstore.replicas.attempts import InPlace
 from tests.catalog import catalog_adapters
@@ -113,6 +115,22 @@ def test_if_the_store_is_away_it_is_answered_as_stale_for_so_long_after_the_roll
     assert isinstance(got.failure, CatalogUnavailableError)
 
 
+def test_a_second_rollback_does_not_bring_back_what_an_earlier_one_has_ended():
+    process = Process()
+    process.catalog.heard_from(START_MS)
+    process.got()
+    process.clock.ms += 1_000
+    process.roll_back()
+    process.look()
+    process.reader.fails = 1
+    process.clock.ms += LIFETIMES.stale_max_ms
+    for _ in range(9):
+        process.catalog.rolled_back()
+    process.catalog.note_known(process.clock.ms)  # a record that it follows would live for an hour
+    got = process.got()
+    assert (got.records, got.unanswered) == ({}, {KEY})
+
+
 @pytest.mark.parametrize("held", [True, False])
 def test_updates_that_were_heard_stay_in_force(held: bool):
     process = Process()
@@ -171,6 +189,22 @@ def test_a_reader_that_was_asked_for_rollbacks_reads_nothing_older(store: Catalo
     store.use(old)
     noticed = reader.rollbacks()
     assert reader.fetch([KEY]).records == {KEY: GOOD if noticed else WRONG}
+
+
+def test_a_rollback_is_noticed_although_what_is_in_use_now_cannot_be_opened(tmp_path: Path):
+    """A process that holds records of the wrong batch would show them as fresh, for as long as it follows them."""
+    clock = Clock()
+    with closing(RocksCatalogStore(tmp_path, clock, clock.now_ms, lambda: "x")) as store:
+        right, wrong = (store.load(time_ms, [(KEY, record)]).id for time_ms, record in ((1, GOOD), (2, WRONG)))
+        store.use(right)
+        store.use(wrong)
+        with closing(RocksCatalogReader(tmp_path, clock)) as reader:
+            assert reader.rollbacks() == 0
+            swaps.roll_back(store, wrong)
+            (tmp_path / f"gen-{right}" / "CURRENT").unlink()
+            assert reader.rollbacks() == 1
+            with pytest.raises(CatalogUnavailableError, match=right):
+                reader.fetch([KEY])
 
 
 def test_a_pointer_of_an_earlier_program_is_read_and_counted_on(tmp_path: Path):

@@ -2,7 +2,9 @@
 
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -457,6 +459,19 @@ def test_nothing_is_begun_once_it_is_closed():
     reads.close()
     assert not reads.start(Attempt("a", list, lambda _: None, time.monotonic))
     until(lambda: not [each for each in threading.enumerate() if each.name == "read-a"], "its threads end")
+
+
+def test_a_thread_that_waits_keeps_no_answer():
+    """An answer of a catalog may have some MiB, and there are many threads."""
+
+    class Answer: ...
+
+    reads = OnThreads("a", 1)
+    answers: SimpleQueue[weakref.ref[Answer]] = SimpleQueue()
+    reads.start(Attempt("a", Answer, lambda attempt: answers.put(weakref.ref(attempt.answer)), time.monotonic))
+    answer = answers.get(timeout=LONG_S)
+    until(lambda: answer() is None, "the answer is gone")
+    reads.close()
 
 
 def test_where_no_thread_can_be_had_a_page_says_so_and_the_next_one_is_served(

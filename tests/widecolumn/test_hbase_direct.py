@@ -1,5 +1,6 @@
 """Direct reads, with region servers that are only objects: which are asked, and when the gateways must be."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -21,7 +22,7 @@ from feedstore.widecolumn.hbase.gateways import AnsweredError
 from feedstore.widecolumn.hbase.regions import TableRegion
 
 TABLE = Table("feed", 2, 3, trim=None, purge_window_ms=0)
-S1, S2 = Address("s1", 1), Address("s2", 2)
+S1, S2, S3 = Address("s1", 1), Address("s2", 2), Address("s3", 3)
 LOW, HIGH = TableRegion(b"", b"t,,1.", S1), TableRegion(b"m", b"t,m,1.", S2)
 ROW, HIGHER_ROW = b"aa", b"zz"
 A, B = b"aaa", b"bbb"
@@ -58,7 +59,7 @@ class Connection:
         return True
 
     def close(self) -> None:
-        pass
+        self._world.closed.append(self._server)
 
 
 class World:
@@ -74,6 +75,7 @@ class World:
         self.errors: dict[Address | bytes, Exception] = {}
         self.refusing: set[Address] = set()
         self.asked: list[Asked] = []
+        self.closed: list[Address] = []
         self.looks = 0
         self.waiting: list[Callable[[], None]] = []
         self.meter = Counting(lambda: self.now_s)
@@ -319,6 +321,39 @@ def test_looks_are_as_often_as_before_once_all_is_well(world: World):
     world.now_s += LOOK_S
     reads.cells(ROW, None, 9, None)
     assert len(world.waiting) == 1
+
+
+def test_a_server_whose_connections_are_all_in_use_is_not_lost_by_it(world: World):
+    times = itertools.count(100, 0.05)  # s: time passes with each look at the clock
+    servers = RegionServers(world.connect, 1, lambda: next(times))
+    reads = DirectReads("a", TABLE, world.look_up, servers, 800, lambda: next(times), world.waiting.append)
+    reads.cells(ROW)
+    world.look()
+    found: list[list[tuple[bytes, int]] | None] = []
+    servers.at(S1).call(lambda _: found.append(reads.cells(ROW)), 10_000)
+    assert found == [None]
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+
+
+def test_connections_to_a_server_go_once_no_table_needs_it(world: World):
+    """A region server that is started again under another name, as in a container, would leave its sockets here."""
+    servers = RegionServers(world.connect, 4, lambda: world.now_s)
+    each = [
+        DirectReads("a", table, world.look_up, servers, WITHIN_MS, lambda: world.now_s, world.waiting.append)
+        for table in (TABLE, Table("other", 2, 3, trim=None, purge_window_ms=0))
+    ]
+    for reads in each:
+        reads.cells(ROW)
+        world.look()
+    world.regions = [LOW._replace(server=S3), HIGH]
+    for reads in each:
+        assert world.closed == []
+        world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
+        world.now_s += LOOK_S
+        assert reads.cells(ROW) is None
+        world.errors.clear()
+        world.look()
+    assert world.closed == [S1]
 
 
 def test_a_look_that_cannot_begin_costs_no_read_anything(world: World):

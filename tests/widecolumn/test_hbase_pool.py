@@ -7,7 +7,7 @@ import pytest
 
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.hbase.pool import DOWN_S, GatewayError, Pool
+from feedstore.widecolumn.hbase.pool import DOWN_S, BusyError, GatewayError, Pool
 
 G1, G2 = Address("g1", 1), Address("g2", 2)
 
@@ -67,6 +67,24 @@ def test_who_has_no_time_left_opens_nothing_and_blames_no_gateway(gateways: Gate
     assert gateways.opened == []
     pool.give_back(pool.take(101))
     assert [each.address for each in gateways.opened] == [G2], "it is the other one's turn"
+
+
+def test_a_connection_that_comes_back_just_as_the_time_is_up_is_taken(gateways: Gateways):
+    """A thread that gives one back wakes one other. If that one gave up, the rest would wait for a free connection."""
+    pool = gateways.pool(size=1)
+    lease = pool.take(101)
+
+    class TimesOut(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout == 1
+            gateways.now += 1
+            pool.give_back(lease)
+            return False
+
+    pool._changed = TimesOut()
+    assert pool.take(101).connection is lease.connection
+    with pytest.raises(BusyError, match="all 1 connections are busy"):
+        pool.take(101)
 
 
 def test_a_dead_one_is_noticed_before_it_is_used(gateways: Gateways):

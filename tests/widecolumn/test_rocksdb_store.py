@@ -143,6 +143,23 @@ def test_other_widths_are_for_an_operator(path: Path):
         RocksCluster.open(path, [Table(TABLE.name, 9, 16, None, 0)])
 
 
+@pytest.mark.parametrize("error", [UnsafeTableError("other widths"), OSError("IO error: No space left on device")])
+def test_an_opening_that_fails_leaves_the_directory_to_the_next_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+):
+    """Otherwise an operator would look for another process that has it."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rocksdb_files, "_check_widths", fail)
+        with pytest.raises(UnavailableError, match=str(error)) as kept:
+            RocksCluster.open(path, [TABLE])
+    RocksCluster.open(path, [TABLE]).close()
+    assert kept.value.__cause__ is not kept.value
+
+
 def test_a_name_is_used_once(path: Path):
     with pytest.raises(ValueError, match="different names"):
         RocksCluster.open(path, [TABLE, TABLE])

@@ -53,6 +53,7 @@ class PinComparison:
     def _of_page(self, page: list[PinState]) -> Iterator[PinDifference]:
         found = self._catalog.fetch([key_of(state.pin.pin) for state in page])
         self.known_ms = found.known_ms if self.known_ms is None else min(self.known_ms, found.known_ms)
+        differences: list[PinDifference] = []
         for state in page:
             changed_ms = state.saved_ms if state.deleted_ms is None else state.deleted_ms
             if changed_ms > found.known_ms:
@@ -62,7 +63,12 @@ class PinComparison:
             key = key_of(state.pin.pin)
             kind = _kind(state, key, found.records.get(key))
             if kind is not None:
-                yield PinDifference(state.pin.pin, kind)
+                differences.append(PinDifference(state.pin.pin, kind))
+        # A pin may have been deleted after its page was read, and the catalog may know that already.
+        deleted = self._follows.deletions([each.pin for each in differences if each.kind != "alive"])
+        self.compared -= len(deleted)
+        self.later += len(deleted)
+        yield from (each for each in differences if each.pin not in deleted)
 
 
 def _kind(state: PinState, key: bytes, record: bytes | None) -> Kind | None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Final
 
@@ -67,7 +67,8 @@ class Reading:
                     raise
             else:
                 if is_current or rule.is_complete(latest.state.floor_ms, made.as_of_ms):
-                    known_ms = rule.known_ms(made.as_of_ms, about.known_ms, latest.state.floor_ms)
+                    noted_ms = min(about.known_ms, latest.known_ms)  # it falls if the delta is lost meanwhile
+                    known_ms = rule.known_ms(made.as_of_ms, noted_ms, latest.state.floor_ms)
                     return _merged(made, known_ms, asked, updates, records)
             about = latest
         raise CatalogUnavailableError("generations change faster than one can be read")
@@ -117,6 +118,8 @@ class Reading:
         except FutureTimeoutError as error:
             begun.cancel()
             raise CatalogUnavailableError("the generation did not answer by the deadline") from error
+        except CancelledError as error:
+            raise CatalogUnavailableError("the catalog is closed") from error
 
 
 class HBaseCatalogReader(Reading):

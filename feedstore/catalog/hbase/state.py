@@ -183,8 +183,10 @@ def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
 
 
 def abandoned(state: StoredState, table: str, now_ms: int) -> StoredState:
-    """A load has failed. Its table is to be removed later, because a slow cluster may still be making it."""
-    if all(each.table != table for each in state.loading):
+    """A load has failed. Its table is to be removed later, because a slow cluster may still be making it. If another
+    process has removed the load, and its table, the load may have made the table since then.
+    """
+    if table in {*(each.table for each in state.generations), *(each.table for each in state.gone)}:
         return state
     return _with(state, loading=_without(state.loading, table), gone=(*state.gone, Gone(table, now_ms)))
 

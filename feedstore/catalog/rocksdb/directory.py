@@ -135,6 +135,7 @@ class Directory:
     def retire(self, path: Path) -> Path:
         """Renames a directory that is to be removed, in one step. Processes that have it open can still read it."""
         gone = path.with_name(path.name + _GONE)
+        discard(gone)  # what is left of an earlier one of this name, if its process was killed
         with unavailable(path):
             path.rename(gone)
             durable.sync(self.path)

@@ -63,6 +63,10 @@ class Current:
             self.look()
         except NoGenerationError:
             return 0
+        except CatalogUnavailableError:  # the generation cannot be opened: CURRENT may be readable
+            with self._lock:
+                self._opened = None
+                return self._directory.pointer().rollbacks
         return self._rollbacks
 
     def open(self, name: str) -> Opened:

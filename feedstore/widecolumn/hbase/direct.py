@@ -9,7 +9,7 @@ region is left to them until it has been looked up again. No read waits for a lo
 import math
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import structlog
@@ -19,6 +19,7 @@ from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn import metrics
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import Gateways
+from feedstore.widecolumn.hbase.pool import BusyError
 from feedstore.widecolumn.hbase.regions import TableRegion
 from feedstore.widecolumn.hbase.regionserver import RegionServerConnection
 from feedstore.widecolumn.port import Table, UnavailableError, WillNotError
@@ -52,6 +53,8 @@ class RegionServers:
         self._clock = clock
         self._lock = threading.Lock()
         self._met: dict[Address, Gateways[RegionServerConnection]] = {}
+        self._needed: dict[str, frozenset[Address]] = {}
+        """The servers that the reads of each table may ask."""
         self._closed = False
 
     def at(self, server: Address) -> Gateways[RegionServerConnection]:
@@ -61,6 +64,17 @@ class RegionServers:
             if server not in self._met:
                 self._met[server] = Gateways([server], self._connect, lambda error: error, self._size, self._clock)
             return self._met[server]
+
+    def need(self, table: str, servers: Iterable[Address]) -> None:
+        """Notes which servers the reads of a table may ask from now on, and closes the connections to those that no
+        table needs: a server that comes back under another name would leave its sockets here.
+        """
+        with self._lock:
+            self._needed[table] = frozenset(servers)
+            needed = frozenset().union(*self._needed.values())
+            left = [self._met.pop(server) for server in [*self._met] if server not in needed]
+        for each in left:
+            each.close()
 
     def close(self) -> None:
         with self._lock:
@@ -130,7 +144,7 @@ class DirectReads:
         try:
             return self._asked(region.name, region.server, row, after, limit, now_s + share_s)
         except UnavailableError as error:
-            if isinstance(error, WillNotError) or share_s >= BLAMED_FROM_S:
+            if isinstance(error, WillNotError) or (share_s >= BLAMED_FROM_S and not isinstance(error, BusyError)):
                 self._regions = self._left(self._regions, region, error)  # which may have been looked up meanwhile
                 self._look_soon()
             return None
@@ -153,6 +167,7 @@ class DirectReads:
     def _look(self) -> None:
         try:
             found = list(self._look_up())
+            self._servers.need(self._table.name, _servers(self._regions) | _servers(found))
             # Each is asked something, by which it shows that it can be reached from here, and answers.
             for server, region in {each.server: each for each in found if each.server is not None}.items():
                 until_s = self._clock() + ANSWERS_WITHIN_S
@@ -161,6 +176,7 @@ class DirectReads:
                 except UnavailableError as error:
                     found = self._left(found, region, error)
             self._regions = found
+            self._servers.need(self._table.name, _servers(found))
         except UnavailableError as error:  # some of those that are known may still be had
             self._log.info("hbase.regions_not_found", error=str(error))
         finally:
@@ -180,6 +196,10 @@ class DirectReads:
             return [each._replace(server=None) if each == region else each for each in regions]
         self._log.info("hbase.region_server_lost", server=str(region.server), error=str(error))
         return [each._replace(server=None) if each.server == region.server else each for each in regions]
+
+
+def _servers(regions: Iterable[TableRegion]) -> set[Address]:
+    return {each.server for each in regions if each.server is not None}
 
 
 def _start(region: TableRegion) -> bytes:

@@ -49,6 +49,10 @@ class GatewayError(Exception):
         self.address = address
 
 
+class BusyError(UnavailableError):
+    """All connections were in use. This says nothing about a gateway."""
+
+
 class Pool(Generic[C]):
     """At most `size` connections over all gateways. Thread-safe.
 
@@ -87,14 +91,18 @@ class Pool(Generic[C]):
 
         Raises:
             GatewayError: the gateway whose turn it was cannot be reached; try another.
-            UnavailableError: closed, or there was no connection until the deadline.
+            BusyError: no connection was free until the deadline.
+            UnavailableError: closed.
         """
         with self._changed:
             while not self._closed and self._leased >= self._size:
-                if not self._changed.wait(deadline - self._clock()) and self._clock() >= deadline:
-                    raise UnavailableError(
+                left_s = deadline - self._clock()
+                if left_s <= 0:
+                    raise BusyError(
                         f"{self._whose}all {self._size} connections are busy: more with connections= in the url"
                     )
+                # If it times out, a connection may have come back all the same, and no other thread was woken for it.
+                self._changed.wait(left_s)
             self._refuse_closed()
             address = self._next(tried)
             self._leased += 1

@@ -163,8 +163,9 @@ def open_owner(path: Path, layout: Layout) -> Files:
         cache = Cache(CACHE_BYTES)
         families = {name: layout.options(cache) for name in {*stored, *layout.families} - {"default"}}
         db = Rdict(str(path), _database_options(), families, AccessType.read_write())
-        layout.check(path, db, True)
-        return _files(path, db, layout.families, _directory_at(path))
+        return _checked(path, db, layout, create=True)
+    except (UnavailableError, RefusedError):
+        raise
     except Exception as error:
         raise unavailable(path, error) from error
 
@@ -177,8 +178,9 @@ def open_secondary(path: Path, layout: Layout, log_directory: Path) -> Files:
         cache = Cache(CACHE_BYTES)
         families = {name: layout.options(cache) for name in layout.families}
         db = Rdict(str(path), options, families, AccessType.secondary(str(log_directory)))
-        layout.check(path, db, False)
-        return _files(path, db, layout.families, None)
+        return _checked(path, db, layout, create=False)
+    except (UnavailableError, RefusedError):
+        raise
     except Exception as error:
         raise unavailable(path, error) from error
 
@@ -211,6 +213,8 @@ def live_files(path: Path, layout: Layout, no_logs: Path) -> dict[str, int]:
             return {str(each["name"]).lstrip("/"): int(each["size"]) for each in db.live_files()}
         finally:
             db.close()
+    except (UnavailableError, RefusedError):
+        raise
     except Exception as error:
         raise unavailable(path, error) from error
 
@@ -287,9 +291,7 @@ def catch_up(path: Path, files: Files) -> None:
 
 
 def unavailable(path: Path, error: Exception) -> Exception:
-    """The port's error for an error of rocksdict; errors of the port pass."""
-    if isinstance(error, (UnavailableError, RefusedError)):
-        return error
+    """The port's error for an error of rocksdict."""
     text = str(error)
     if "LOCK" in text and ("lock hold by" in text or "While lock file" in text):
         return UnavailableError(f"{path}: another process or cluster object owns this directory ({text})")
@@ -345,14 +347,20 @@ def _directory_at(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _files(path: Path, db: Rdict, names: Iterable[str], owned: tuple[int, int] | None) -> Files:
-    return Files(
-        path=path,
-        db=db,
-        families={name: db.get_column_family(name) for name in names},
-        handles={name: db.get_column_family_handle(name) for name in names},
-        owned=owned,
-    )
+def _checked(path: Path, db: Rdict, layout: Layout, *, create: bool) -> Files:
+    """What was opened, once it is checked. If that fails, it is closed: the error would keep it, and its lock."""
+    try:
+        layout.check(path, db, create)
+        return Files(
+            path=path,
+            db=db,
+            families={name: db.get_column_family(name) for name in layout.families},
+            handles={name: db.get_column_family_handle(name) for name in layout.families},
+            owned=_directory_at(path) if create else None,
+        )
+    except BaseException:
+        db.close()
+        raise
 
 
 def _database_options() -> Options:
