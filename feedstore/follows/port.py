@@ -28,7 +28,8 @@ class UnsafeStoreError(FollowStoreUnavailableError, MisconfiguredError):
 
 class ClockStepError(FollowStoreUnavailableError):
     """The clock of a database is far ahead of what other clocks say: nothing is stamped by it until it is set, or
-    until other clocks agree with it. offset_ms: how far ahead it is.
+    until other clocks agree with it. The shard is not away: what needs no time can be read. offset_ms: how far ahead it
+    is.
     """
 
     def __init__(self, message: str, offset_ms: int) -> None:

@@ -19,6 +19,7 @@ from operator import itemgetter
 from typing import Final, TypeVar, assert_never
 
 from feedstore.background import Background
+from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import (
     MAX_ID,
     Action,
@@ -193,7 +194,7 @@ class FollowStore:
         for position, request in enumerate(requests):
             action, key, _ = request
             settled_here = key is None and type(action) is not SavePin
-            (routed if settled_here else entangled).append((self._home(action), _item(position, request)))
+            (routed if settled_here else entangled).append((self.home(action), _item(position, request)))
         answers: dict[int, Answer] = {}
         if entangled:
             routed += self._settle_elsewhere(entangled, answers)
@@ -275,7 +276,7 @@ class FollowStore:
         def decide(now_ms: int, standing: Standing) -> tuple[Changes, RecordedAction | None]:
             return _carrying(trace, recording.redate(action, now_ms, standing))
 
-        return self._all.on(self._home(action), lambda shard: shard.transact(wanted, decide))
+        return self._all.on(self.home(action), lambda shard: shard.transact(wanted, decide))
 
     def ask_refill(self, users: Iterable[int], cluster: str | None, not_again_within_ms: int) -> int:
         """Records a RefillAsked for each user, as an outbox row like any action; returns the latest commit time.
@@ -714,7 +715,8 @@ class FollowStore:
     # Routing
     # -----------------------------------------------------------------------------------------------------------
 
-    def _home(self, action: Action | RecordedAction) -> int:
+    def home(self, action: Action | RecordedAction) -> int:
+        """The number of the shard that an action is recorded on."""
         if len(self._all) == 1:
             return 0
         return self._all.shard_of(_home_id(action))
@@ -837,8 +839,10 @@ _MARKED_AT_ONCE: Final = 10_000
 """The most rows of the outbox that one transaction marks: a transaction that records waits no longer than that."""
 _PAST_IDS: Final = 2**63 - 1
 """Above the id of any row of the outbox."""
-_OUT_OF_ORDER_MS: Final = 60_000
-"""The times of rows are in the order of their ids but for this: transactions at the same time last less long."""
+_OUT_OF_ORDER_MS: Final = 60_000 + APART_MAX_MS
+"""The times of rows are in the order of their ids but for this: transactions at the same time last less long, and a
+database's clock takes no longer step unnoticed.
+"""
 _INDEX_ORDER: Final = (itemgetter(2), itemgetter(1), itemgetter(0))
 """Rows of an index are sorted by one number of their key at a time, the last number first. This takes half as long as
 sorting by all numbers at once.

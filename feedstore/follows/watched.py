@@ -19,7 +19,7 @@ from feedstore.background import Background, BackgroundLook
 from feedstore.clocks import APART_MAX_MS
 from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.follows import metrics
-from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.follows.port import ClockStepError, FollowStoreUnavailableError
 from feedstore.follows.shard import Shard
 from feedstore.metering import UNCOUNTED, Meter
 
@@ -111,6 +111,8 @@ class Watched:
         began_s = self._clock()
         try:
             result = call(self.shard, work)
+        except ClockStepError:
+            raise  # it has answered: what needs no time can be read
         except FollowStoreUnavailableError as error:
             self._failed(error)
             raise
@@ -170,6 +172,9 @@ class Watched:
         asked_s = self._clock()
         try:
             shard_ms = self.shard.now_ms()
+        except ClockStepError:
+            self._answered()
+            return False
         except FollowStoreUnavailableError as error:
             self._failed(error)
             return False

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from feedstore.app import config as configuration
+from feedstore.follows.port import FollowStoreUnavailableError, RecordCounts
+from feedstore.follows.store import FollowStore
 from tests.cli.command import Cli
 from workers.app import wiring
 from workers.app.rebuild import pass_over
@@ -109,3 +111,14 @@ def test_actions_that_were_lost_on_their_way_to_the_expander_come_back(cli: Cli)
     cli.work()
     assert cli.feed(1) == [9, 7]
     assert "no difference" in cli("verify").output
+
+
+def test_a_store_that_is_too_large_to_be_counted_is_compared_all_the_same(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: FollowStore) -> RecordCounts:
+        raise FollowStoreUnavailableError("timed out")
+
+    replayed(cli, actions(random.Random(7), 1))
+    monkeypatch.setattr(FollowStore, "counts", refuse)
+    assert "rows compared: no difference" in cli("reconcile").stdout

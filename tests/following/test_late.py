@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import pytest
 
 from feedstore.boards import Boards
+from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
 from feedstore.following import Limits, entries_of, feed_table, row_key
 from feedstore.follows.port import Request, actions_in
@@ -481,3 +482,25 @@ def test_rule_10_a_tick_of_a_later_time_than_now_says_nothing(brought_back: Pipe
     brought_back.tick()
     brought_back.drain("a", "b")
     assert brought_back.progress["a"].watermark() == brought_back.now_ms
+
+
+def test_rule_10_a_replaced_action_of_a_user_whose_clock_was_ahead_holds_a_watermark_for_minutes_at_most(
+    pipeline: Pipeline,
+) -> None:
+    """An edge keeps its time (rule 2), which may be years ahead."""
+    right_ms = pipeline.now_ms
+    pipeline.now_ms += 100 * LIMITS.purge_window_ms
+    pipeline.record(Follow(1, user(7)))
+    pipeline.drain("a", "b")
+    pipeline.now_ms = right_ms + 1_000
+    pipeline.follows.bring_back(pipeline.now_ms)
+    pipeline.record(Follow(1, user(8)), Unfollow(1, user(8)))
+    pipeline.now_ms += LIMITS.action_age_ms + 1
+    pipeline.drain("a", "b")
+    assert any(isinstance(each, Hold) for each in pipeline.written["a"])
+
+    pipeline.now_ms += 2 * APART_MAX_MS
+    pipeline.tick()
+    pipeline.drain("a", "b")
+
+    assert pipeline.progress["a"].watermark() == pipeline.now_ms

@@ -195,6 +195,7 @@ def test_rule_7_a_deleted_pin_cannot_be_saved_again(store: FollowStore, clock: F
 
 def test_rule_7_a_deletion_gets_the_stores_time_even_where_its_clock_went_back(store: FollowStore, clock: FakeClock):
     record(store, SavePin(pin(5)))
+    store.settled_ms()
     clock.advance(-DAY)
     assert record(store, DeletePin(5)) == [PinDeleted(pin(5), NOW)]
 
@@ -1252,6 +1253,19 @@ def test_rule_2_a_store_that_is_brought_back_keeps_the_order_of_actions(store: F
         assert unfollowed.committed_ms == clock.ms
         [edge] = store.edges([(action.follower, user(100))]).values()
         assert not edge.active
+
+
+def test_a_pin_from_a_clock_that_was_ahead_takes_no_other_record_with_it(store: FollowStore, clock: FakeClock):
+    """A pin keeps its time. All that commits together with it, and then all of those users, would be ahead again."""
+    clock.advance(400 * DAY)
+    record(store, SavePin(Pin(1, 2, 3, 1_000)))
+    store.settled_ms()
+    clock.advance(-400 * DAY + 1_000)
+    store.bring_back(clock.ms)
+    *followed, deleted = record(store, *(Follow(follower, user(2)) for follower in range(3, 20)), DeletePin(1))
+    assert {action.committed_ms for action in followed} == {clock.ms}
+    assert isinstance(deleted, PinDeleted)
+    assert deleted.committed_ms == clock.ms < deleted.saved_ms
 
 
 def test_rule_10_a_store_that_is_brought_back_settles_what_it_has_relayed(store: FollowStore, clock: FakeClock):

@@ -32,6 +32,7 @@ from feedstore.follows.versions import latest
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("mysql"), pytest.mark.usefixtures("mariadb")]
 
 Opener = Callable[..., FollowStore]
+DAY_MS = 86_400_000
 
 
 @pytest.fixture
@@ -72,6 +73,50 @@ def follow(store: FollowStore, follower: int) -> Followed:
 
 def nothing(_: int, standing: Standing) -> tuple[Changes, Standing]:
     return Changes.none(), standing
+
+
+# The outbox
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_is_marked_again_just_before_it_expires_leaves_no_mark_behind(
+    open_one: Opener, monkeypatch: pytest.MonkeyPatch
+):
+    """Its time would stay the oldest that is not relayed, and no watermark would move any more."""
+    clock = FakeClock()
+    store, other = open_one(clock=clock), open_one(clock=clock)
+    follow(store, 1)
+    store.mark_relayed(store.unrelayed(10))
+    clock.advance(10 * DAY_MS)
+    drop = statements.drop_outbox
+
+    def dropped(ids: Sequence[int]) -> Iterator[str]:
+        assert other.relay_again().actions == 1
+        return drop(ids)
+
+    monkeypatch.setattr(statements, "drop_outbox", dropped)
+    assert store.expire(DAY_MS, 100) == 1
+    assert (store.backlog().actions, store.unrelayed(10)) == (0, [])
+    assert store.settled_ms() == clock.ms
+
+
+def test_no_row_expires_while_it_is_marked_again(
+    open_one: Opener, raw: MySQLConnection, monkeypatch: pytest.MonkeyPatch
+):
+    store = open_one()
+    follow(store, 1)
+    mark, refused = statements.mark_unrelayed, []
+
+    def marked(rows: Sequence[tuple[int, int, int]]) -> Iterator[str]:
+        with pytest.raises(pymysql.OperationalError) as caught:
+            raw.run(["SELECT id FROM outbox FOR UPDATE NOWAIT"])
+        refused.append(caught)
+        return mark(rows)
+
+    monkeypatch.setattr(statements, "mark_unrelayed", marked)
+    assert store.relay_again().actions == 1
+    assert len(refused) == 1
+    raw.run(["SELECT id FROM outbox FOR UPDATE NOWAIT"])
 
 
 # Rule 4: fresh snapshots

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from feedstore.domain import user
 from feedstore.follows import watched
-from feedstore.follows.port import Backlog, FollowStoreUnavailableError
+from feedstore.follows.port import Backlog, ClockStepError, FollowStoreUnavailableError
 from feedstore.follows.store import FollowStore
 
 START_MS = 1_700_000_000_000
@@ -37,12 +37,19 @@ class FarShard:
         self.takes_s = 0.001
         self.away = False
         self.relayed = False
+        self.stepped = False
         self.calls = 0
 
     def true_ms(self) -> int:
         return START_MS + self.ahead_ms + int(self.clock.s * self.pace * 1_000)
 
     def now_ms(self) -> int:
+        shown_ms = self._answer()
+        if self.stepped:
+            raise ClockStepError("its clock is ahead: set that server's clock", 400 * 86_400_000)
+        return shown_ms
+
+    def _answer(self) -> int:
         self.calls += 1
         if self.away:
             self.clock.s += TIME_OUT_S
@@ -61,7 +68,7 @@ class FarShard:
         return self.relayed
 
     def active_edges_after(self, places: object, limit: int) -> list[object]:
-        self.now_ms()
+        self._answer()
         return []
 
 
@@ -240,6 +247,23 @@ def test_the_log_says_when_a_shard_is_away_and_when_it_is_back():
         ("follows.shard_away", 0, None, None),
         ("answers.again", 0, "follows.shard_away", watched.AWAY_AFTER),
     ]
+
+
+def test_a_shard_whose_clock_has_stepped_is_not_away():
+    """Nothing is stamped by it. What needs no time can be read, and pages show the pins that it has."""
+    clock = Clock()
+    far = FarShard(clock)
+    bench = Bench(far, clock=clock)
+    bench.store.about_now()
+    bench.look()
+    far.stepped = True
+    for _ in range(2 * watched.AWAY_AFTER):
+        with pytest.raises(ClockStepError):
+            bench.store.now()
+        bench.store.about_now()
+        bench.look()
+        clock.s += watched.LOOK_EVERY_S
+    assert bench.store.following(1) == []
 
 
 def test_a_clock_that_jumps_ahead_is_logged(monkeypatch: pytest.MonkeyPatch):

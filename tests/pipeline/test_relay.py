@@ -37,13 +37,16 @@ class Clock:
 
 
 class Shaky:
-    """A shard that may be away: its calls take `takes_s`, and then say so. Or its disk is full, and it can be read."""
+    """A shard that may be away: its calls take `takes_s`, and then say so. Or its disk is full, and it can be read. Or
+    the answer of a mark is lost.
+    """
 
     def __init__(self, shard: Any, clock: Clock) -> None:
         self._shard = shard
         self._clock = clock
         self.takes_s: float | None = None
         self.is_full = False
+        self.loses_an_answer = False
         self.calls = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -53,6 +56,10 @@ class Shaky:
             self.calls += 1
             if self.is_full and name == "mark_relayed":
                 raise FollowStoreUnavailableError("shard: its disk is full")
+            if self.loses_an_answer and name == "mark_relayed":
+                self.loses_an_answer = False
+                call(*args, **named)
+                raise FollowStoreUnavailableError("shard: lost while it committed, with an unknown outcome")
             if self.takes_s is None or name == "close":
                 return call(*args, **named)
             self._clock.s += self.takes_s
@@ -180,6 +187,22 @@ def test_a_row_that_took_the_place_of_one_that_was_published_is_published_too(be
     assert {first} == lost
     assert isinstance(second, Followed)
     assert second.follower == 2
+
+
+def test_rows_that_are_to_be_relayed_again_are_published_although_the_answer_of_their_mark_was_lost(
+    bench: Bench,
+) -> None:
+    recorded = bench.follow(range(1, 20))
+    for shard in bench.shards:
+        shard.loses_an_answer = True
+    bench.run(10)
+    assert tasks(bench.relayed()) == recorded
+    assert not any(shard.loses_an_answer for shard in bench.shards)
+
+    bench.follows.relay_again()
+    bench.run()
+
+    assert tasks(bench.relayed()) == recorded
 
 
 def test_rule_10_no_tick_passes_while_a_shard_is_away(bench: Bench) -> None:

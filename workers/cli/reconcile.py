@@ -5,7 +5,8 @@ import sys
 
 import click
 
-from feedstore.follows.port import Reconciled
+from feedstore.follows.port import FollowStoreUnavailableError, Reconciled
+from feedstore.follows.store import FollowStore
 from workers.cli.output import ProgressLine, emit_json, note, plural, say
 from workers.cli.session import REFUSED, Session, json_option, pass_session
 
@@ -36,12 +37,11 @@ def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
     progress = ProgressLine("reconcile")
     total = Reconciled(0)
     with session.follows() as follows:
-        counts = follows.counts()
-        rows = max(1, 2 * (counts.edges_active + counts.edges_tombstoned) + 3 * counts.pins)
+        rows = _rows(follows)
         for part in follows.reconcile(write=not dry_run):
             total = Reconciled(*map(operator.add, total, part))
             if progress.due():
-                progress.show(plural(total.rows, "row"), min(1.0, total.rows / rows))
+                progress.show(plural(total.rows, "row"), None if rows is None else min(1.0, total.rows / rows))
     if as_json:
         emit_json({**total._asdict(), "written": not dry_run})
     else:
@@ -51,6 +51,15 @@ def reconcile(session: Session, *, dry_run: bool, as_json: bool) -> None:
         note("now: feedctl verify, and feedctl repair if it finds something")
     if total.disputed or (changes and dry_run):
         sys.exit(REFUSED)
+
+
+def _rows(follows: FollowStore) -> int | None:
+    """About how many rows are compared; None if a shard has too many to count them while one waits."""
+    try:
+        counts = follows.counts()
+    except FollowStoreUnavailableError:  # if a shard is away, the comparison says so
+        return None
+    return max(1, 2 * (counts.edges_active + counts.edges_tombstoned) + 3 * counts.pins)
 
 
 def _changes(total: Reconciled) -> int:

@@ -8,6 +8,7 @@ from typing import Self, assert_never
 
 from msgspec.structs import replace
 
+from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import (
     Edge,
     Followed,
@@ -373,7 +374,7 @@ class Expander:
         # earlier attempt, which crashed before it published its hold.
         holds: dict[str | None, Hold] = {}
         for task, action in zip(late, redated, strict=True):
-            until_ms = self._standing_ms(task.action) if action is None else action.committed_ms
+            until_ms = self._replaced_ms(task.action) if action is None else action.committed_ms
             hold = holds.get(task.cluster, Hold(task.action.committed_ms, now_ms, task.cluster))
             holds[task.cluster] = replace(
                 hold,
@@ -383,10 +384,17 @@ class Expander:
         self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds.values()])
         self._meter.add(metrics.REDATED, len(late))
 
-    def _standing_ms(self, action: RecordedAction) -> int:
-        """A time that is not before the commit of the action that replaced this one. The store's `now` may be before
-        it: that is the earliest of the shards' clocks.
+    def _replaced_ms(self, action: RecordedAction) -> int:
+        """A time that is not before the commit of the action that replaced this one, which was on the same shard.
+
+        Records keep their times if a clock that was far ahead is set, and no hold must last for as long: what has
+        committed is not later than the shard's time, but for the steps that a clock may take.
         """
+        latest_ms = self._follows.now(self._follows.home(action)) + APART_MAX_MS
+        return min(latest_ms, self._recorded_ms(action))
+
+    def _recorded_ms(self, action: RecordedAction) -> int:
+        """The time of the record that an action has left, or the one that replaced it."""
         match action:
             case Followed() | Unfollowed():
                 key = (action.follower, action.followee)

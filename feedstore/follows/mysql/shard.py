@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import pymysql
 
-from feedstore.clocks import step_ms
+from feedstore.clocks import APART_MAX_MS, step_ms
 from feedstore.domain import MAX_ID
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.mysql import boards
@@ -92,7 +92,8 @@ class MySQLShard:
     def look(self, wanted: Wanted) -> tuple[int, Standing]:
         packet = _Reads(wanted, sql.UNLOCKED)
         replies = self._run([*packet.statements, sql.NOW])
-        return self._time(replies[-1].rows[0]), packet.found(replies).standing
+        time_ms = self._time(replies[-1].rows[0])
+        return time_ms, packet.found(replies, time_ms).standing
 
     def transact(self, wanted: Wanted, decide: Decide[Result]) -> Result:
         return self._with_connection(lambda connection: self._transact(connection, wanted, decide))
@@ -101,8 +102,9 @@ class MySQLShard:
         began_s = time.monotonic()
         packet = _Reads(wanted, sql.LOCKED)
         replies = connection.run(["START TRANSACTION", *packet.statements, sql.STAMP])
-        found = packet.found(replies[1:])
-        now_ms = max(self._time(replies[-1].rows[0]), found.latest_ms)
+        time_ms = self._time(replies[-1].rows[0])
+        found = packet.found(replies[1:], time_ms)
+        now_ms = max(time_ms, found.latest_ms)
         changes, result = decide(now_ms, found.standing)
         if not any(changes):
             connection.roll_back()
@@ -193,10 +195,16 @@ class MySQLShard:
         return self._with_connection(lambda connection: bool(connection.rows(lock)[0][0]), self._claims)
 
     def mark_unrelayed(self, before: int, limit: int) -> Marked | None:
-        rows = self._all([sql.outbox_before(before, limit)])
+        return self._with_connection(lambda connection: self._mark_unrelayed(connection, before, limit))
+
+    def _mark_unrelayed(self, connection: MySQLConnection, before: int, limit: int) -> Marked | None:
+        # Locked: a row that expires between the look and the mark would leave its mark behind for good.
+        rows = connection.run(["START TRANSACTION", sql.outbox_before(before, limit)])[-1].rows
         if not rows:
+            connection.roll_back()
             return None
-        self._write(sql.mark_unrelayed(rows))
+        for packet in portions([*sql.mark_unrelayed(rows), "COMMIT"], len, MAX_PACKET):
+            connection.run(packet)
         return Marked(int(rows[-1][0]), int(rows[-1][1]), sum(int(row[2]) for row in rows))
 
     def mark_refills_unserved(self, since_ms: int) -> None:
@@ -383,7 +391,7 @@ class MySQLShard:
         oldest: list[tuple[int, int, int]] = self._all([sql.oldest_relayed(limit - gone)])
         old_rows = [row for row in oldest if row[1] < before_ms]
         old_rows = old_rows[: reaching([actions for *_, actions in old_rows], limit - gone)]
-        self._write(sql.drop_outbox(row for row, *_ in old_rows))
+        self._write(sql.drop_outbox([row for row, *_ in old_rows]))
         gone += sum(actions for *_, actions in old_rows)
         for drop_old in (sql.drop_keys, sql.drop_refills):
             gone += sum(reply.affected for reply in self._run([drop_old(before_ms, max(0, limit - gone))]))
@@ -474,7 +482,8 @@ class MySQLShard:
 
 class _Found(NamedTuple):
     """standing: the stored records; the deciding caller owns them. known: the keys that stood, by kind. latest_ms: the
-    latest time that any of these records was written at: the transaction is not earlier.
+    latest time that any of these records was written at: the transaction is not earlier. Pins that were written under a
+    clock which was far ahead, and was set since, do not count.
     """
 
     standing: Standing
@@ -497,7 +506,7 @@ class _Reads:
         self._groups = [list(group) for group in groups]
         self.statements = [statement for group in self._groups for statement in group]
 
-    def found(self, replies: Sequence[Reply]) -> _Found:
+    def found(self, replies: Sequence[Reply], now_ms: int) -> _Found:
         rest = iter(replies)
         clocks, edges, boards, pins, keys, refills = (
             [row for _ in group for row in next(rest).rows] for group in self._groups
@@ -510,10 +519,12 @@ class _Reads:
             keys={key.decode(): (fingerprint, answer) for key, fingerprint, answer, _ in keys},
             refills={(user, cluster.decode()): asked_ms for user, cluster, asked_ms, _ in refills},
         )
+        pins_ms = (max(row[4], row[5] or 0) for row in pins)
         times = (
             *(row[2] for row in clocks),
             *(row[5] for row in edges),
-            *(max(row[4], row[5] or 0) for row in pins),
+            # `bring_back` leaves them as they are. All that is committed with such a pin would be ahead, and its users.
+            *(time_ms for time_ms in pins_ms if time_ms <= now_ms + APART_MAX_MS),
             *(row[3] for row in keys),
             *(row[2] for row in refills),
         )

@@ -285,7 +285,11 @@ def lock(name: str) -> str:
 
 
 def outbox_before(before: int, limit: int) -> str:
-    return f"SELECT id, committed_ms, actions FROM outbox WHERE id < {before:d} ORDER BY id DESC LIMIT {limit:d}"
+    """Until the transaction ends, none of these rows expires."""
+    return (
+        f"SELECT id, committed_ms, actions FROM outbox WHERE id < {before:d} ORDER BY id DESC LIMIT {limit:d}"
+        " LOCK IN SHARE MODE"
+    )
 
 
 def mark_unrelayed(rows: Iterable[tuple[int, int, int]]) -> Iterator[str]:
@@ -574,8 +578,10 @@ def oldest_relayed(limit: int) -> str:
     )
 
 
-def drop_outbox(ids: Iterable[int]) -> Iterator[str]:
-    return _delete("outbox", "id", ids, _integer)
+def drop_outbox(ids: Sequence[int]) -> Iterator[str]:
+    """Also the mark of a row that was to be relayed again after it was found to be relayed. In one transaction."""
+    yield from _delete("outbox", "id", ids, _integer)
+    yield from _delete("outbox_unrelayed", "id", ids, _integer)
 
 
 def drop_keys(before_ms: int, limit: int) -> str:
