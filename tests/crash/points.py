@@ -119,6 +119,10 @@ class _TrippingQueue(_Tripping):
         for partition, some in values.items():
             self.publish(topic, some, partition)
 
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        for value in values:
+            self.publish(topic, [value])
+
     def consumer(self, topic: Topic[object], group: str) -> Any:
         return _Tripping(self._port.consumer(topic, group), self._trip, {"commit": f"commit.{group}"})
 

@@ -330,6 +330,26 @@ def test_ranges_go_to_one_partition_after_the_other(follows: FollowStore):
     assert all(partitions.count(each) >= len(partitions) // 3 for each in range(3))
 
 
+def test_rule_12_ranges_leave_the_choice_of_their_partitions_to_the_queue(follows: FollowStore):
+    """It knows which ones take nothing now. If all ranges waited for one of these, so would the shards they need."""
+
+    class Missing(Queue):
+        """Partition 0 of the actions takes nothing."""
+
+        def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
+            if topic is ACTIONS and 0 in values:
+                raise QueueUnavailableError("too few replicas are in sync")
+            super().publish_each(topic, values)
+
+        def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+            super().publish_each(topic, {1: values[::2], 2: values[1::2]})
+
+    follow(follows, range(1, 101))
+    world = World(follows, Missing(partitions=3))
+    world.expander(cells=20).expand([Task(recorded(world))])
+    assert {message.partition for message in world.queue.messages(ACTIONS)} == {1, 2}
+
+
 def test_pins_of_one_user_stay_together(world: World):
     some = some_pins(world, 3)
     world.expander(cells=20).expand([Task(each) for each in some])

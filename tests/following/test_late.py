@@ -12,15 +12,17 @@ import pytest
 from feedstore.boards import Boards
 from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import Follow, Pin, RefillAsked, SavePin, Unfollow, user
-from feedstore.following import Limits, entries_of, feed_table, row_key
+from feedstore.following import FEEDS, Limits, entries_of, feed_table, row_key
+from feedstore.follows import store as follow_store
 from feedstore.follows.port import Request, actions_in
+from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Cell, Mutation, UnavailableError
-from feedstore.widecolumn.progress import Progress, progress_table
+from feedstore.widecolumn.progress import PROGRESS, Progress, progress_table
 from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
 from workers.boards import Respacing
-from workers.following import Expander, Parking, Writer
+from workers.following import Expander, Parking, Writer, lost_actions
 from workers.following.messages import (
     Delivery,
     Hold,
@@ -31,6 +33,7 @@ from workers.following.messages import (
     wrap_actions,
 )
 from workers.following.packs import Pack
+from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
@@ -503,4 +506,59 @@ def test_rule_10_a_replaced_action_of_a_user_whose_clock_was_ahead_holds_a_water
     pipeline.tick()
     pipeline.drain("a", "b")
 
+    assert pipeline.progress["a"].watermark() == pipeline.now_ms
+
+
+# Sent back, and lost
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("answers", [True, False], ids=["it says so", "it is away"])
+def test_rule_10_what_one_cluster_has_sent_back_comes_again_if_the_topic_is_lost(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, *, answers: bool
+) -> None:
+    """It was expanded long ago, for the other cluster: nothing but the hold in its own notes says what it waits for."""
+    monkeypatch.setattr(follow_store, "_MARKED_AT_ONCE", 10)
+    pipeline.tick()
+    pipeline.drain("a", "b")
+    pipeline.now_ms += 1_000
+    saved_ms = pipeline.now_ms
+    save(pipeline, 1)
+    pipeline.drain("b")
+    pipeline.now_ms += LIMITS.delivery_age_ms + 1
+    for follower in range(1_000, 1_050):
+        pipeline.record(Follow(follower, user(777)))
+    pipeline.drain("b")
+    pipeline.now_ms += 10 * APART_MAX_MS
+    pipeline.record(Follow(5, user(778)))
+    pipeline.tick()
+    pipeline.drain("b")
+    while pipeline.write("a", 10):
+        pass
+    pipeline.relay.step()
+    pipeline.tasks.close()
+    for log in pipeline.queue._state.logs[ACTIONS]:
+        log.earliest = log.end + 1
+        log.values.clear()
+        log.published_ms.clear()
+    ports = Ports(
+        pipeline.follows,
+        pipeline.queue,
+        MemoryDeadLetters(),
+        {name: Replica(name, {FEEDS: pipeline.feeds[name], PROGRESS: pipeline.notes[name]}) for name in "ab"},
+        lambda: pipeline.now_ms,
+    )
+    assert lost_actions.are_lost(ports)
+    pipeline.notes["a"].away = not answers
+    lost_actions.bring_back(ports, LIMITS.purge_window_ms, everything=False)
+    pipeline.notes["a"].away = False
+    pipeline.tasks = pipeline.queue.consumer(ACTIONS, "expander")
+
+    for _ in range(3):
+        pipeline.now_ms += 1_000
+        pipeline.tick()
+        while pipeline.write("a"):
+            assert pipeline.holding("a", 1) == FOLLOWERS or (pipeline.progress["a"].watermark() or 0) <= saved_ms
+        pipeline.drain("a", "b")
+    assert pipeline.holding("a", 1) == pipeline.holding("b", 1) == FOLLOWERS
     assert pipeline.progress["a"].watermark() == pipeline.now_ms

@@ -104,6 +104,17 @@ def test_rule_10_a_source_that_was_added_is_waited_for() -> None:
     assert Progress(store).watermark() == 7_500
 
 
+def test_rule_10_a_tick_that_was_counted_before_a_partition_was_added_hides_it_from_no_writer() -> None:
+    """One expander counts the partitions, and publishes its tick after another one has used the new partition."""
+    store, queue = MemoryStore(progress_table(LIMITS.purge_window_ms)), bag(2, 3)
+    handler = writer(store, queue)
+    for source, partitions in ((0, 3), (1, 2)):
+        handler.tick([(partition, Tick(7_000, source, 2, partitions)) for partition in (0, 1)])
+    assert Progress(store).watermark() is None
+    handler.tick([(2, Tick(8_000, source, 2, 3)) for source in (0, 1)])
+    assert Progress(store).watermark() == 7_000
+
+
 def passed_on(ticks: Sequence[Tick], partitions: int) -> list[list[Message]]:
     """The messages that an expander makes of ticks, for each partition of the deliveries."""
     queue = MemoryQueue({topic: partitions if topic is DELIVERIES else 2 for topic in TOPICS}, lambda: 1_000)

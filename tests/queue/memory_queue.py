@@ -22,6 +22,7 @@ from workers.queue.port import (
     check_partition,
     check_partitions,
     check_position,
+    in_turns,
     refuse_oversized,
 )
 
@@ -86,6 +87,9 @@ class MemoryQueue:
         if values and partition is None:
             partition = next(self._turns) % self.partitions(topic)
         self.publish_each(topic, {} if partition is None else {partition: values})
+
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        self.publish_each(topic, in_turns(values, self.partitions(topic), next(self._turns)))
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         logs = self._state.logs[topic]

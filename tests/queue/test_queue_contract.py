@@ -1,5 +1,6 @@
 """The promises of workers.queue.port, one test each, on every adapter."""
 
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -79,6 +80,23 @@ def test_several_partitions_are_published_to_together_each_in_its_order(bench: B
         first, last = [b"first"] * (partition == bench.partitions - 1), [b"last"] * (partition == 0)
         own = [message.value for message in found if message.partition == partition]
         assert own == [*first, *numbered(3, 10 * partition), *last]
+
+
+def test_messages_are_spread_over_all_partitions_one_after_the_other(bench: Bench) -> None:
+    consumer = bench.consumer("a")
+    for number in (1, bench.partitions, 3 * bench.partitions + 1):
+        bench.queue.spread(DELIVERIES, numbered(number, 100 * number))
+        found = drain(consumer)
+        assert sorted(message.value for message in found) == sorted(numbered(number, 100 * number))
+        per_partition = Counter(message.partition for message in found)
+        assert max(per_partition.values()) - (min(per_partition.values()) if number >= bench.partitions else 1) <= 1
+        for partition in per_partition:
+            own = [int(message.value) for message in found if message.partition == partition]
+            assert own == sorted(own)
+    bench.queue.spread(DELIVERIES, [])
+    with pytest.raises(MessageRefusedError):
+        bench.queue.spread(DELIVERIES, [b"x", bytes(MAX_MESSAGE_BYTES + 1)])
+    assert consumer.poll(10, 0) == []
 
 
 def test_if_one_of_several_partitions_or_messages_is_refused_nothing_is_stored(bench: Bench) -> None:

@@ -142,6 +142,10 @@ class Bag:
         for partition, some in values.items():
             self.publish(topic, some, partition)
 
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        for value in values:
+            self.publish(topic, [value])
+
     def _parts(self, body: Any) -> list[Any]:
         """A pack in the parts that a stage may make of it: halves, and parts by the buckets of rows."""
         if not isinstance(body, Pack) or self._rng.random() < 0.3:

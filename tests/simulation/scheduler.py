@@ -171,3 +171,7 @@ class QueuePort(Port):
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         for partition, some in values.items():
             self.publish(topic, some, partition)
+
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        for value in values:
+            self.publish(topic, [value])

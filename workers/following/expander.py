@@ -170,7 +170,6 @@ class Expander:
         self._purging = Purging(follows, self._publish, limits)
         self._respace = respace
         self._begun: list[Task] = []
-        self._next_partition = 0
 
     def begin(self, tasks: Sequence[Task | RangeTask]) -> None:
         """Does the first step of `expand` for tasks (index writes) while other tasks are expanded; `expand` then leaves
@@ -321,13 +320,8 @@ class Expander:
 
     def _leave(self, left: Sequence[RangeTask]) -> None:
         """Publishes tasks for the rest of fanouts: they come after the tasks that wait now, in any expander."""
-        partitions = self._queue.partitions(ACTIONS)
-        messages: defaultdict[int, list[bytes]] = defaultdict(list)
-        for task in left:
-            # One partition after the other, so that several expanders share them.
-            self._next_partition = (self._next_partition + 1) % partitions
-            messages[self._next_partition].append(encode_action(task))
-        self._queue.publish_each(ACTIONS, messages)
+        # The queue chooses their partitions: one that takes nothing must not keep them all back (rule 12).
+        self._queue.spread(ACTIONS, [encode_action(task) for task in left])
         until_ms = self._now_after(left[0].actions[0])
         since_ms: dict[str | None, int] = {}
         for task in left:

@@ -5,6 +5,7 @@ Then these actions are in no index and in no feed, and ticks that come later cla
 has them: its outbox keeps rows for the purge window after they were relayed (rule 8).
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -125,9 +126,31 @@ def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
     return max(known, default=None if marks else 0)
 
 
+def _kept_back_ms(ports: Ports) -> dict[str, int | None]:
+    """For each cluster, when the earliest action committed that keeps its watermark back: it may have been sent back to
+    the expander for this cluster alone (rule 8), and be in the topic only. If nothing does, the cluster is left out.
+    None if the cluster does not answer; one that is gone or damaged will be made again, and is left out.
+    """
+    found: dict[str, int | None] = {}
+    for name, replica in ports.replicas.items():
+        try:
+            state = Progress(replica.progress).state()
+        except DamagedError:
+            continue
+        except UnavailableError:
+            if not ports.is_gone(name):
+                found[name] = None
+            continue
+        if since := [*state.put_off, *state.refills, *state.fanouts]:
+            found[name] = min(since)
+    return found
+
+
 def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> BroughtBack:
-    """Relays again, behind what is left in the topic, what committed since the latest watermark: all before it has been
-    expanded. What had been expanded is expanded once more, which changes nothing (rule 1). Watermarks wait for it.
+    """Relays again, behind what is left in the topic, what committed since the latest watermark, because all before it
+    has been expanded; and since the earliest action that a cluster had sent back to the expander. If a cluster does not
+    say what it has sent back, all that the outbox keeps is relayed again. What had been expanded is expanded once more,
+    which changes nothing (rule 1). Watermarks wait for it.
 
     purge_window_ms: how long the outbox keeps rows. everything: all that it keeps is relayed again: actions that are
         dead letters keep no watermark back, and may be lost with the others.
@@ -141,15 +164,18 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     """
     refuse_live(ports.queue, [(ACTIONS, EXPANDER)])
     expanded_ms = _expanded_before_ms(ports) or 0
-    since_ms = 0 if everything else expanded_ms
+    kept_back_ms = _kept_back_ms(ports)
+    held_ms: dict[str | None, int] = {name: since_ms or 0 for name, since_ms in kept_back_ms.items()}
+    held_ms = {name: since_ms for name, since_ms in held_ms.items() if since_ms < expanded_ms} | {None: expanded_ms}
+    since_ms = 0 if everything else min(held_ms.values())
     if not expanded_ms:
         # Once the rows are marked, nothing shows any more that actions were lost. If this is killed then, or an
         # expander begins, watermarks wait all the same.
-        _hold_watermarks(ports, expanded_ms, later_ms=_MARKING_MS)
+        _hold_watermarks(ports, held_ms, later_ms=_MARKING_MS)
     again = ports.follows.relay_again(since_ms)
     # From now on a tick says that the rows before it were relayed again. Those that are in the topic, or on their way
     # to it, do not, and none of them is later than this time.
-    now_ms = _hold_watermarks(ports, expanded_ms)
+    now_ms = _hold_watermarks(ports, held_ms)
     if since_ms == 0 and again.is_whole:
         # A cluster that has noted nothing gets everything. The others are told by what they have noted.
         applied.begin_groups(ports.queue, [name for name, each in ports.replicas.items() if _has_noted_nothing(each)])
@@ -160,13 +186,15 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     return BroughtBack(again.actions, kept_ms if expanded_ms < kept_ms else None)
 
 
-def _hold_watermarks(ports: Ports, since_ms: int, later_ms: int = 0) -> int:
-    """Publishes that no watermark may pass a time before all that is recorded until now has landed, and for `later_ms`
-    more. Returns the time that it is now.
+def _hold_watermarks(ports: Ports, since_ms: Mapping[str | None, int], later_ms: int = 0) -> int:
+    """Publishes that the watermark of each named cluster, and for None all, may not pass a time before all that is
+    recorded until now has landed, and for `later_ms` more. Returns the time that it is now.
     """
     now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
-    hold = Hold(max(NOT_KNOWN_MS, min(since_ms, now_ms)), now_ms + later_ms)
-    ports.queue.publish(DELIVERIES, [encode_delivery(hold)])
+    holds = [
+        Hold(max(NOT_KNOWN_MS, min(each_ms, now_ms)), now_ms + later_ms, name) for name, each_ms in since_ms.items()
+    ]
+    ports.queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds])
     return now_ms
 
 

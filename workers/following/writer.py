@@ -144,8 +144,9 @@ class Writer:
         partitions: dict[int, int] = {}
         for partition, tick in ticks:
             if tick.settled_ms <= ahead_ms and self._known.had(tick):
-                self._settled[partition].note(tick)
-                partitions[partition] = max(self._partitions(tick), partitions.get(partition, 0))
+                settled = self._settled[partition]
+                settled.note(tick)
+                partitions[partition] = max(self._partitions(tick), settled.partitions, partitions.get(partition, 0))
         later: dict[Through, int] = {}
         for partition, of in partitions.items():
             settled = self._settled[partition]

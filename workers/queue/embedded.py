@@ -40,6 +40,7 @@ from workers.queue.port import (
     check_partition,
     check_partitions,
     check_position,
+    in_turns,
     refuse_oversized,
 )
 from workers.queue.sqlite_file import make_file, open_file
@@ -276,6 +277,9 @@ class EmbeddedQueue:
                     base += count
                 writer.execute("UPDATE partitions SET next_offset = ? WHERE id = ?", (base, identity))
         self._shared.announce()
+
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        self.publish_each(topic, in_turns(values, len(self._ids[topic.name]), next(self._turns)))
 
     def consumer(self, topic: Topic[object], group: str) -> "EmbeddedConsumer":
         name = topic.name

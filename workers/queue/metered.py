@@ -80,6 +80,9 @@ class MeteredQueue:
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         self._calls.call(topic, "publish", lambda: self._queue.publish_each(topic, values))
 
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        self._calls.call(topic, "publish", lambda: self._queue.spread(topic, values))
+
     def consumer(self, topic: Topic[object], group: str) -> "MeteredConsumer":
         self._calls.begin(topic, "poll", "commit")
         return MeteredConsumer(self._queue.consumer(topic, group), topic, self._calls)

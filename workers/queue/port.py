@@ -231,6 +231,11 @@ class Queue(Protocol):
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         """Appends messages to several partitions, as `publish` does, in about the time of one. Raises its errors."""
 
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        """Appends messages to one partition after the other, so that several readers share them, in about the time of
+        one. As `publish` without a partition: the queue leaves out those that take nothing now. Raises its errors.
+        """
+
     def consumer(self, topic: Topic[object], group: str) -> Consumer:
         """A new member of a group; the caller closes it.
 
@@ -475,6 +480,11 @@ def check_partitions(partitions: Mapping[Topic[object], int]) -> None:
     for topic, count in partitions.items():
         if not 1 <= count <= MAX_PARTITIONS:
             raise ValueError(f"partitions of {topic}: expected 1 to {MAX_PARTITIONS}, got {count}")
+
+
+def in_turns(values: Sequence[bytes], partitions: int, first: int) -> dict[int, Sequence[bytes]]:
+    """One message for each partition after the other, beginning with some turn: as `Queue.spread`. Pure."""
+    return {(first + turn) % partitions: values[turn::partitions] for turn in range(min(partitions, len(values)))}
 
 
 def check_partition(topic: str, partition: int, partitions: int) -> None:

@@ -131,6 +131,16 @@ class KafkaQueue:
 
         self._send(self._directed, topic, list(itertools.chain.from_iterable(values.values())), targets)
 
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        self._refuse_closed()
+
+        def targets(count: int) -> Iterator[tuple[int, bytes]]:
+            well = self._well(topic, count)
+            turns = itertools.islice(itertools.cycle(well), next(self._turns) % len(well), None)
+            return zip(turns, values, strict=False)
+
+        self._send(self._choosing, topic, values, targets)
+
     def _send(
         self,
         producers: Producers,
@@ -255,18 +265,20 @@ class KafkaQueue:
             raise QueueError(f"{self._address}: used after it was closed")
 
     def _targets(self, topic: Topic[object], values: Sequence[bytes], count: int) -> Iterator[int]:
-        """The partition of each message of a call. count: how many partitions there are. Those that took nothing lately
-        are left out, unless that is all.
-        """
-        now_s = time.monotonic()
-        well = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
-        well = well or [*range(count)]
+        """The partition of each message of a call. count: how many partitions there are."""
+        well = self._well(topic, count)
         target, room = well[next(self._turns) % len(well)], BATCH_BYTES
         for value in values:
             if room <= 0:
                 target, room = well[next(self._turns) % len(well)], BATCH_BYTES
             room -= len(value)
             yield target
+
+    def _well(self, topic: Topic[object], count: int) -> list[int]:
+        """The partitions of so many without those that took nothing lately, unless that is all."""
+        now_s = time.monotonic()
+        well = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
+        return well or [*range(count)]
 
     def _seen(self, topic: Topic[object], count: int) -> int:
         """Notes that a topic has at least `count` partitions; returns the most that were ever seen."""
