@@ -261,3 +261,43 @@ def unled(address: KafkaAddress) -> set[int]:
     with closing(connect(address)) as admin, translated(str(address)):
         (found,) = admin.describe_topics([address.named(DELIVERIES.name)])
     return {each["partition_index"] for each in found["partitions"] if each["leader_id"] < 0}
+
+
+def test_rule_12_a_partition_that_has_moved_and_that_no_broker_leads_keeps_no_other_position_back(
+    brokers: Brokers, address: KafkaAddress
+) -> None:
+    """What a member has read of it before is committed together with the rest of its batch."""
+    single = topics.definitions(address, TOPICS, partitions=PARTITIONS, replication=1, action_age_ms=86_400_000)
+    are_made(address, single)
+    with closing(KafkaQueue.open(address, TOPICS)) as opened, closing(KafkaQueue.open(address, TOPICS)) as other:
+        opened.publish_each(DELIVERIES, {partition: [b"x"] * 3 for partition in range(PARTITIONS)})
+        member = opened.consumer(DELIVERIES, GROUP)
+        done: dict[int, int] = {}
+        while len(done) < PARTITIONS:
+            done |= after(member.poll(100, 0.2))
+        ended = threading.Event()
+
+        def read_elsewhere() -> None:
+            with closing(other.consumer(DELIVERIES, GROUP)) as second:
+                while not ended.is_set():
+                    with suppress(QueueUnavailableError):
+                        second.poll(1, 0.1)
+
+        with threads.running([threading.Thread(target=read_elsewhere)], ended):
+            wait_until(lambda: len(member.held()) == PARTITIONS // 2, member.keep_alive)
+            (described,) = opened._admin.describe_topics([address.named(DELIVERIES.name)])
+            leaders = {each["partition_index"]: each["leader_id"] for each in described["partitions"]}
+            coordinator = int(member._client._coordinator.coordinator_id.removeprefix("coordinator-"))
+            moved = sorted(leaders.keys() - member.held())
+            gone = next(leaders[each] for each in moved if leaders[each] != coordinator)
+            with killed(brokers, gone):
+                homes.eventually(lambda: unled(address), "the others notice that it is away")
+
+                def has_stored() -> bool:
+                    member.keep_alive()
+                    member.commit(done)
+                    stored = opened.positions(DELIVERIES, GROUP)
+                    return any(stored.get(each) == 3 for each in member.held() if leaders[each] != gone)
+
+                wait_until(has_stored)
+        member.close()

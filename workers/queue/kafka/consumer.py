@@ -93,8 +93,7 @@ class KafkaConsumer(Reader):
         it, provided that its partition stays here.
         """
         self._refuse_closed()
-        self._check(positions)
-        self._positions.owe(positions)
+        self._positions.owe(self._checked(positions))
         with translated(self._place):
             self._store()
 
@@ -157,23 +156,37 @@ class KafkaConsumer(Reader):
             self._positions.owe({place.partition: earliest})
         self._store()
 
-    def _check(self, positions: Mapping[int, int]) -> None:
-        """Raises ValueError for positions that this member cannot have reached, PositionLostError for those that it
+    def _checked(self, positions: Mapping[int, int]) -> Mapping[int, int]:
+        """The positions without those that need not be stored. A partition that has moved back here is read from its
+        stored position; if no broker leads it, this cannot be compared with its end, and must not keep the positions of
+        all others from being stored (rule 12).
+
+        Raises ValueError for positions that this member cannot have reached, PositionLostError for those that it
         reached in an earlier topic.
         """
-        beyond = []
-        for partition, position in positions.items():
+        beyond = [
+            partition
+            for partition, position in positions.items()
+            if not 0 <= position <= self._delivered.get(partition, -1)
+        ]
+        ends: dict[int, int | None] = {}
+        for partition in beyond:
             if partition not in self._delivered:
                 check_partition(self._topic, partition, self._partitions())
-            if not 0 <= position <= self._delivered.get(partition, -1):
-                beyond.append(TopicPartition(self._name, partition))
-        ends: Mapping[TopicPartition, int] = {}
-        if beyond:
-            with translated(self._place):
-                ends = ends_of(self._client, beyond)
+            ends[partition] = self._end(partition) if partition in self._positions.held else None
         self._refuse_another_topic()
-        for place in beyond:
-            check_position(self._topic, place.partition, positions[place.partition], ends[place])
+        for partition, end in ends.items():
+            check_position(self._topic, partition, positions[partition], positions[partition] if end is None else end)
+        return {each: position for each, position in positions.items() if ends.get(each, position) is not None}
+
+    def _end(self, partition: int) -> int | None:
+        """The end of a partition; None if no broker leads it."""
+        place = TopicPartition(self._name, partition)
+        with translated(self._place):
+            try:
+                return ends_of(self._client, [place])[place]
+            except LeaderNotAvailableError:
+                return None
 
     def _store(self) -> None:
         """Stores the positions that are still to be stored, if the group permits it now."""
