@@ -174,6 +174,18 @@ def test_a_cluster_has_lost_deliveries_if_its_group_has_no_position_any_more() -
         bench.applied().begin()
 
 
+def test_a_cluster_whose_group_has_lost_its_positions_alone_reads_once_more() -> None:
+    """They expired, or somebody removed the group. The topic is the same by its id, and has all messages."""
+    bench = Bench()
+    bench.queue.ids = OF_ONE
+    bench.done({0: 4})
+    note_all("b", bench.progress, bench.queue)
+    bench.queue.forget(DELIVERIES, "writer-b")
+
+    assert bench.state() is None
+    bench.applied().begin()
+
+
 def test_a_cluster_has_lost_deliveries_if_their_topic_was_made_again_before_its_first_writer_began() -> None:
     """Its notes say nothing. An expander has begun, and had given the cluster's groups their positions before."""
     bench = Bench()

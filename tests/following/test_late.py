@@ -37,7 +37,7 @@ from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.port import lag_of
+from workers.queue.port import PartitionsAwayError, Topic, lag_of
 
 START_MS = 1_000_000_000
 AUTHOR, BOARD = 5_000, 6_000
@@ -507,6 +507,26 @@ def test_rule_10_a_replaced_action_of_a_user_whose_clock_was_ahead_holds_a_water
     pipeline.drain("a", "b")
 
     assert pipeline.progress["a"].watermark() == pipeline.now_ms
+
+
+def test_rule_12_deliveries_are_parked_though_no_broker_leads_a_partition_of_the_retries(pipeline: Pipeline) -> None:
+    """Otherwise a region that is away at the same time would fill the writer's room, and it would stop."""
+    save(pipeline, 1)
+    pipeline.expand()
+    bodies = [body for _, body in pipeline.poll("b", 1_000) if not isinstance(body, Tick)]
+    ends = pipeline.queue.ends
+
+    def leaderless(topic: Topic[object]) -> dict[int, int]:
+        if topic is RETRIES:
+            raise PartitionsAwayError("no broker leads feed.retries/1", {0: ends(topic)[0]})
+        return ends(topic)
+
+    pipeline.queue.ends = leaderless  # type: ignore[method-assign]
+    for _ in range(3):
+        pipeline.now_ms += 1
+        assert all(pipeline.parking["b"].park(bodies, 0.0))
+    assert {message.partition for message in pipeline.parked["b"].poll(10_000, 0)} == {0}
+    assert pipeline.progress["b"].state().parked
 
 
 # Sent back, and lost

@@ -19,7 +19,7 @@ from feedstore.widecolumn.progress import Progress
 from workers.following.groups import EXPANDER, cluster_groups, damaged_message, lost_message
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.pipeline.retry import RETRY_REST
-from workers.queue.port import GroupBusyError, PositionLostError, Queue, QueueUnavailableError, Topic, go_back
+from workers.queue.port import GroupBusyError, PositionLostError, Queue, QueueUnavailableError, Topic, answers, go_back
 
 _log = structlog.get_logger()
 
@@ -73,7 +73,10 @@ def note_parked(progress: Progress, since_ms: Iterable[int], queue: Queue, parti
     """Notes in a cluster that it waits for what was parked, until its retries have applied all that is in a partition
     of their topic now. since_ms: when the parked actions committed. Raises UnavailableError, QueueUnavailableError.
     """
-    progress.park(since_ms, {(NUMBERS[RETRIES], partition): queue.ends(RETRIES)[partition]})
+    ends = answers(queue.ends, RETRIES, known=True)
+    if partition not in ends:
+        raise QueueUnavailableError(f"no broker leads {RETRIES}/{partition} any more")
+    progress.park(since_ms, {(NUMBERS[RETRIES], partition): ends[partition]})
 
 
 def furthest(progress: Progress) -> int:
@@ -95,10 +98,11 @@ def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bo
     applied = progress.applied()
     if not noted and not applied:
         return _positions_are_gone(cluster, queue)
+    is_same = bool(ids) and noted >= {*ids.items()}
     try:
-        return _has_applied_more(cluster, applied, queue)
+        return _has_applied_more(cluster, applied, queue, is_same=is_same)
     except QueueUnavailableError:
-        if not ids or noted < {*ids.items()}:
+        if not is_same:
             raise
         return False  # a partition that no broker leads must not keep a cluster from all others (rule 12)
 
@@ -110,13 +114,16 @@ def _positions_are_gone(cluster: str, queue: Queue) -> bool:
     return not all(queue.positions(topic, group) for topic, group in cluster_groups(cluster))
 
 
-def _has_applied_more(cluster: str, applied: Mapping[tuple[int, int], int], queue: Queue) -> bool:
+def _has_applied_more(cluster: str, applied: Mapping[tuple[int, int], int], queue: Queue, *, is_same: bool) -> bool:
+    """is_same: whether the ids say that the topics are the same. Then positions that are gone have expired, or were
+    removed, and what is read once more from the first message on changes nothing (rule 1).
+    """
     for topic, group in cluster_groups(cluster):
         noted = {partition: offset for (number, partition), offset in applied.items() if number == NUMBERS[topic]}
         ends = queue.ends(topic)
         if any(offset > ends.get(partition, 0) for partition, offset in noted.items()):
             return True
-        unread = noted.keys() - queue.positions(topic, group).keys()
+        unread = set() if is_same else noted.keys() - queue.positions(topic, group).keys()
         earliest = queue.earliest(topic) if unread else {}
         if any(earliest.get(partition, 0) < noted[partition] for partition in unread):
             return True

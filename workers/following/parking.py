@@ -16,7 +16,7 @@ from workers.following.messages import Delivery, Hold, Parked, encode_parked
 from workers.following.packs import Pack
 from workers.following.topics import RETRIES
 from workers.following.writer import Writer
-from workers.queue.port import MAX_MESSAGE_BYTES, Queue, lags_of
+from workers.queue.port import MAX_MESSAGE_BYTES, Queue, QueueUnavailableError, lags_of
 
 MAX_PARKED: Final = 200_000
 """Nothing more is parked while this many messages wait for a cluster's retries: they would land minutes after the
@@ -56,9 +56,12 @@ class Parking:
                 Some may be in the topic then, and will land twice.
         """
         due_ms = self._follows.about_now().latest_ms + int(wait_s * 1_000)
-        lags = lags_of(self._queue, RETRIES, self._group)
+        # Partitions that no broker leads take nothing; what is in them is not counted.
+        lags = lags_of(self._queue, RETRIES, self._group, known=True)
+        if not lags:
+            raise QueueUnavailableError(f"no broker leads a partition of {RETRIES}")
         # One partition for each call, so that there are few notes however many partitions there are.
-        partition = due_ms % len(lags)
+        partition = sorted(lags)[due_ms % len(lags)]
         room = MAX_PARKED - sum(lags.values())
         if room <= 0:
             return [False] * len(messages)

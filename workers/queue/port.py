@@ -345,9 +345,9 @@ def lags_of(queue: Queue, topic: Topic[object], group: str, *, known: bool = Fal
     """
     # Positions are read first: a commit between the calls makes a lag too large, never too small.
     positions = queue.positions(topic, group)
-    ends = _answers(queue.ends, topic, known=known)
+    ends = answers(queue.ends, topic, known=known)
     if ends.keys() - positions.keys():
-        positions = {**_answers(queue.earliest, topic, known=known), **positions}
+        positions = {**answers(queue.earliest, topic, known=known), **positions}
     return {partition: max(0, end - positions.get(partition, end)) for partition, end in ends.items()}
 
 
@@ -366,9 +366,9 @@ def lost_of(queue: Queue, topic: Topic[object], group: str, *, known: bool = Fal
 def _lost(queue: Queue, topic: Topic[object], group: str, *, known: bool = False) -> dict[int, tuple[int, int]]:
     """How many messages are gone, and the earliest that is kept, in each partition where a group's position is lost."""
     # The order matters: messages that are read, or published, between the calls never count as gone.
-    earliest = _answers(queue.earliest, topic, known=known)
+    earliest = answers(queue.earliest, topic, known=known)
     positions = queue.positions(topic, group)
-    ends = _answers(queue.ends, topic, known=known)
+    ends = answers(queue.ends, topic, known=known)
     found: dict[int, tuple[int, int]] = {}
     for partition in positions.keys() & ends.keys():
         position = positions[partition]
@@ -379,9 +379,12 @@ def _lost(queue: Queue, topic: Topic[object], group: str, *, known: bool = False
     return found
 
 
-def _answers(
+def answers(
     ask: Callable[[Topic[object]], Mapping[int, int]], topic: Topic[object], *, known: bool
 ) -> Mapping[int, int]:
+    """What a queue answers for each partition of a topic. known: leaves out partitions that are away. Raises
+    QueueUnavailableError.
+    """
     try:
         return ask(topic)
     except PartitionsAwayError as error:
