@@ -251,6 +251,8 @@ class Applied:
                 raise OlderClusterError(f"{self._cluster}: {self._topic}/{partition} lacks messages before {first}")
         if any(end < noted.get((number, partition), 0) for partition, (_, end) in spans.items()):
             self._refuse_earlier_topic()  # otherwise they come once more after a restart or a rewind
+        # A cluster that noted what the queue then loses would count as one whose topic was made again.
+        self._queue.sync(self._topic)
         witness = self._next_witness()
         new = {(number, partition): end for partition, (_, end) in spans.items()}
         self._progress.note_applied(new, witness)

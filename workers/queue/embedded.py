@@ -7,7 +7,8 @@ A kill -9 loses nothing that was acknowledged.
 Tasks are synced to the disk before a publish returns, because the relay then forgets them. So are parked deliveries,
 because a cluster has noted them. Deliveries and positions are not synced each time. If the machine dies, the file loses
 the latest of both together, because it has one log, and what is lost is made again from the tasks before it. To sync
-them took most of an expander's time.
+them took most of an expander's time. Only what a cluster notes as applied is synced before it does: the cluster would
+have applied more than there is.
 """
 
 import contextlib
@@ -280,6 +281,10 @@ class EmbeddedQueue:
 
     def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
         self.publish_each(topic, in_turns(values, len(self._ids[topic.name]), next(self._turns)))
+
+    def sync(self, topic: Topic[object]) -> None:
+        if not topic.durable:
+            self._file.sync()
 
     def consumer(self, topic: Topic[object], group: str) -> "EmbeddedConsumer":
         name = topic.name

@@ -83,6 +83,9 @@ class MeteredQueue:
     def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
         self._calls.call(topic, "publish", lambda: self._queue.spread(topic, values))
 
+    def sync(self, topic: Topic[object]) -> None:
+        self._queue.sync(topic)
+
     def consumer(self, topic: Topic[object], group: str) -> "MeteredConsumer":
         self._calls.begin(topic, "poll", "commit")
         return MeteredConsumer(self._queue.consumer(topic, group), topic, self._calls)

@@ -236,6 +236,11 @@ class Queue(Protocol):
         one. As `publish` without a partition: the queue leaves out those that take nothing now. Raises its errors.
         """
 
+    def sync(self, topic: Topic[object]) -> None:
+        """Returns once all that was published to a topic survives the death of the machine, also if the topic is not
+        durable. Raises QueueUnavailableError.
+        """
+
     def consumer(self, topic: Topic[object], group: str) -> Consumer:
         """A new member of a group; the caller closes it.
 

@@ -141,6 +141,9 @@ class KafkaQueue:
 
         self._send(self._choosing, topic, values, targets)
 
+    def sync(self, topic: Topic[object]) -> None:
+        """The port's: all in-sync replicas have what was published."""
+
     def _send(
         self,
         producers: Producers,
