@@ -37,7 +37,7 @@ from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.port import PartitionsAwayError, Topic, lag_of
+from workers.queue.port import PartitionsAwayError, Topic, lag_of, lags_of, lost_of
 
 START_MS = 1_000_000_000
 AUTHOR, BOARD = 5_000, 6_000
@@ -582,3 +582,21 @@ def test_rule_10_what_one_cluster_has_sent_back_comes_again_if_the_topic_is_lost
         pipeline.drain("a", "b")
     assert pipeline.holding("a", 1) == pipeline.holding("b", 1) == FOLLOWERS
     assert pipeline.progress["a"].watermark() == pipeline.now_ms
+
+
+def test_actions_are_lost_if_the_group_has_no_position_in_one_partition_whose_first_messages_are_gone(
+    pipeline: Pipeline,
+) -> None:
+    """It would begin behind what it has never read."""
+    save(pipeline, 1)
+    pipeline.relay.step()
+    (at,) = (number for number, lag in lags_of(pipeline.queue, ACTIONS, "expander").items() if lag)
+    pipeline.tasks.close()
+    log = pipeline.queue._state.logs[ACTIONS][at]
+    log.earliest = log.end
+    log.values.clear()
+    log.published_ms.clear()
+    positions = pipeline.queue.positions(ACTIONS, "expander")
+    del positions[at]
+    pipeline.queue.positions = lambda topic, group: positions  # type: ignore[method-assign]
+    assert lost_of(pipeline.queue, ACTIONS, "expander") == log.end

@@ -381,6 +381,10 @@ def _lost(queue: Queue, topic: Topic[object], group: str, *, known: bool = False
         # If the position is past the end, a broker lost messages, or the topic was created again.
         if lost := max(0, first - position, position - ends[partition]):
             found[partition] = lost, first
+    # A partition that was added is read from its first message. If that is gone, the group has not read it.
+    for partition in (ends.keys() - positions.keys()) & earliest.keys() if positions else ():
+        if first := earliest[partition]:
+            found[partition] = first, first
     return found
 
 

@@ -39,6 +39,7 @@ from workers.queue.port import (
     QueueError,
     QueueUnavailableError,
     Topic,
+    answers,
     check_partition,
     refuse_oversized,
 )
@@ -312,11 +313,12 @@ class KafkaQueue:
     def _register(self, topic: Topic[object], group: str) -> None:
         """Stores the earliest position in partitions where the group has none, so that the group notices if retention
         drops messages before it reads them. Live members of the group do this themselves when they are given a
-        partition.
+        partition. A partition that no broker leads must not keep the group from all others (rule 12).
         """
         there = self.positions(topic, group)
         if len(there) < self.partitions(topic):
-            new = {partition: first for partition, first in self.earliest(topic).items() if partition not in there}
+            earliest = answers(self.earliest, topic, known=True)
+            new = {partition: first for partition, first in earliest.items() if partition not in there}
             with contextlib.suppress(GroupBusyError):
                 self._alter(topic, group, new)
 
