@@ -55,6 +55,8 @@ _UNKNOWN: Final = re.compile(
     rb"^(?!(?:DELETE|GET|HEAD|POST) )[!#$%&'*+.^_`|~0-9A-Za-z-]+ \S+ HTTP/1\.[01]\r$", re.MULTILINE
 )
 """The first line of a request with a method that no resource has."""
+_HANDSHAKE: Final = b"\x16\x03"
+"""How a client of TLS begins."""
 _DROPPED_MAX: Final = 262_144
 """How many bytes are read and dropped after a refusal, so that it reaches a client that still sends. If a connection is
 closed before everything was read, it is reset, and the refusal is lost.
@@ -262,7 +264,7 @@ class Connection(HttpToolsProtocol):
         super().on_message_begin()
         self._owes = True
         self._offers = False
-        self._hosts = 0
+        self._hosts = self._authorizations = 0
         self._codings: list[bytes] = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -271,6 +273,8 @@ class Connection(HttpToolsProtocol):
         name = name.lower()
         if name == b"host":
             self._hosts += 1
+        elif name == b"authorization":
+            self._authorizations += 1
         elif name == b"transfer-encoding":
             self._codings.append(value.strip().lower())
         elif name == b"upgrade":
@@ -286,15 +290,7 @@ class Connection(HttpToolsProtocol):
             self._offers = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._offers:
             return
-        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
-            raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
-        # What came in one piece is all counted, also what follows the head.
-        if self._beside_body_bytes > HEAD_BYTES_MAX and self._head_bytes() > HEAD_BYTES_MAX:
-            raise _too_long()
-        if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
-            raise ProblemError(problems.MALFORMED_REQUEST, "the target of the request has no path: send at least /")
-        if self._codings and self._codings != [b"chunked"]:
-            raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding that is accepted is chunked")
+        self._check_head()
         if self._spare and self.url.partition(b"?")[0] not in HEALTH:
             raise _crowded()
         if len(self.pipeline) >= PIPELINED_MAX:
@@ -304,6 +300,23 @@ class Connection(HttpToolsProtocol):
         # Until all of the request is here, its answer is the last one of the connection.
         self._keeps = self.cycle.keep_alive and not self._spare
         self.cycle.keep_alive = False
+
+    def _check_head(self) -> None:
+        """Raises ProblemError if the head is too long, or says what others may read in another way."""
+        if self._hosts != 1 and (self._hosts or self.parser.get_http_version() == "1.1"):
+            raise ProblemError(problems.MALFORMED_REQUEST, "send exactly one Host header")
+        if b"%2" in self.url and b"%2f" in self.url.partition(b"?")[0].lower():
+            # It would be decoded before the path is taken apart, and a proxy that looks at paths sees another one.
+            raise ProblemError(problems.MALFORMED_REQUEST, "the path: expected no encoded slash (%2F): no id has one")
+        if self._authorizations > 1:  # one of them may be a proxy's
+            raise ProblemError(problems.MALFORMED_REQUEST, "send at most one Authorization header")
+        # What came in one piece is all counted, also what follows the head.
+        if self._beside_body_bytes > HEAD_BYTES_MAX and self._head_bytes() > HEAD_BYTES_MAX:
+            raise _too_long()
+        if not self.url.startswith(b"/") and httptools.parse_url(self.url).path is None:
+            raise ProblemError(problems.MALFORMED_REQUEST, "the target of the request has no path: send at least /")
+        if self._codings and self._codings != [b"chunked"]:
+            raise ProblemError(problems.NOT_IMPLEMENTED, "the only Transfer-Encoding that is accepted is chunked")
 
     def _head_bytes(self) -> int:
         """How long the head is at least: what separates its parts is not counted."""
@@ -556,8 +569,11 @@ def _no_request(error: httptools.HttpParserError, data: bytes) -> ProblemError:
     """The problem of data that the parser does not accept. It accepts some methods only."""
     if isinstance(error, httptools.HttpParserInvalidMethodError) and _UNKNOWN.search(data):
         return ProblemError(problems.NOT_IMPLEMENTED, "no resource has such a method")
-    why = str(error.__context__ or error)[:80]
-    return ProblemError(problems.MALFORMED_REQUEST, f"expected an HTTP request, without TLS: {why}")
+    if data[:2] == _HANDSHAKE:
+        return ProblemError(
+            problems.MALFORMED_REQUEST, "expected an HTTP request, without TLS: this is a TLS handshake"
+        )
+    return ProblemError(problems.MALFORMED_REQUEST, f"expected an HTTP request: {str(error.__context__ or error)[:80]}")
 
 
 def _too_large(detail: str) -> ProblemError:

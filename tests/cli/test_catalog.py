@@ -286,6 +286,25 @@ def test_a_catalog_of_which_it_is_not_known_what_is_in_use_is_mended_as_the_mess
     home("catalog", "collect", name)
 
 
+def test_status_shows_how_much_the_updaters_of_each_catalog_have_left(home: Cli) -> None:
+    home.work()
+    groups = home.json("status")["groups"]
+    assert {name: lag for name, lag in groups.items() if name.startswith("catalog")} == {
+        f"catalog-{name}-{cluster}": 0 for name in ("ads", "pins") for cluster in "ab"
+    }
+
+
+@pytest.mark.processes
+def test_work_until_idle_ends_without_a_catalog_of_pins_that_is_damaged(home: Cli) -> None:
+    home.work()
+    (home.home / "data" / "a.catalog" / "pins" / "delta" / "CURRENT").unlink()
+    home("save-pin", 6, "--owner", 2, "--board", 9)
+
+    ended = home.process("--log-level", "error", "work", "--until-idle", "--wait", "100ms", code=3)
+
+    assert "catalog pins of cluster a does not answer" in ended.stderr
+
+
 @pytest.mark.parametrize(
     ("lost", "said"), [("CURRENT", "use a generation again: "), ("delta/CURRENT", "move this directory away")]
 )

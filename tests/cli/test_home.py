@@ -7,14 +7,18 @@ import pkgutil
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+from feedstore.errors import ConfigError
 from tests.cli.command import Cli
 from workers import cli as cli_package
+from workers.app import home
+from workers.app.home import HomeBusyError
 from workers.cli import main
 
 
@@ -80,6 +84,25 @@ def test_an_interrupted_init_can_be_repeated(empty: Cli) -> None:
     empty("init")
 
     assert empty.json("status")["idle"]
+
+
+def test_of_several_that_make_a_home_at_once_one_does_and_the_others_change_nothing(empty: Cli) -> None:
+    """They would remove each other's files, and leave a home that is damaged."""
+    with home.private(), ThreadPoolExecutor(4) as at_once:
+        made = [at_once.submit(_made, empty.home) for _ in range(4)]
+    said = [each.result() for each in made]
+    assert said.count("made") == 1
+    others = ("there is a home already", "another feedctl init")
+    assert all(each == "made" or any(other in each for other in others) for each in said), said
+    empty("check")
+
+
+def _made(path: Path) -> str:
+    try:
+        home.create(path, {})
+    except (ConfigError, HomeBusyError) as error:
+        return str(error)
+    return "made"
 
 
 def test_a_home_that_is_missing_says_how_to_make_one(empty: Cli) -> None:

@@ -43,13 +43,13 @@ def create(
 
     Raises:
         ConfigError: there is already a home, or it cannot be made as the environment says.
+        HomeBusyError: another process is making it.
         FollowStoreUnavailableError, QueueError, UnavailableError: a store cannot be made.
     """
     from workers.app import wiring  # noqa: PLC0415 - commands that make no home need not load it
 
     path = home / configuration.FILE_NAME
-    if path.exists():
-        raise ConfigError(f"{path}: there is a home already; nothing was changed")
+    _refuse_home(path)
     text = configuration.DEFAULT
     for there, instead in (replaced or {}).items():
         assert text.count(there) == 1, there
@@ -61,11 +61,21 @@ def create(
     config = configuration.parse(home, text, environ)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        wiring.create(config)
-        durable.replace(path, text)
+        with worker_lock(home):  # two at once would remove each other's files
+            _refuse_home(path)
+            wiring.create(config)
+            durable.replace(path, text)
+    except HomeBusyError as error:
+        pid = "" if error.pid is None else f" (process {error.pid})"
+        raise HomeBusyError(f"{home}: another feedctl init{pid} is making this home", error.pid) from error
     except OSError as error:
         raise ConfigError(f"{home}: {error.strerror or error}") from error
     return config
+
+
+def _refuse_home(path: Path) -> None:
+    if path.exists():
+        raise ConfigError(f"{path}: there is a home already; nothing was changed")
 
 
 def outdated(error: OutdatedStoreError) -> str:

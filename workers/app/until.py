@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from feedstore.app.config import Config
-from feedstore.catalog.settings import posted
 from feedstore.errors import NotNowError
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
@@ -231,7 +230,7 @@ def _matter(ports: Ports, config: Config, cluster: str) -> _Matter | None:
         return None
     from feedstore.app import catalogs  # noqa: PLC0415 - a home without such catalogs does not pay for their library
 
-    for name in posted(config.catalogs):
+    for name in config.catalogs:
         try:
             with closing(catalogs.place(config, name, cluster).reader()) as reader:
                 reader.delta()

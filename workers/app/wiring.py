@@ -118,7 +118,7 @@ def open_ports(
             lazily = feedstore_wiring.open_cluster(config, name, access, feeds=feeds, meter=meter)
             stack.callback(lazily.close)
             replicas[name] = replica(name, lazily)
-        entering = {name: _catalog_groups(posted(config.catalogs), name) for name in replicas}
+        entering = {name: _catalog_groups(config.catalogs, name) for name in replicas}
         gone = partial(_is_gone, config)
         return Ports(follows, queue, dead, replicas, clock, stack.pop_all(), entering, meter, tracer, is_gone=gone)
 
@@ -541,7 +541,9 @@ def _sweeper(ports: Ports, config: Config, cluster: str) -> Loop:
 def housekeeper(ports: Ports, config: Config) -> Housekeeper:
     readers: dict[Topic[object], list[str]] = {topic: [] for topic in topics_of(config)}
     for topic, group in landed.groups(ports):
-        readers[topic].append(group)
+        # The catalog of pins is not waited for: if it has not read what expires, it notes a gap, and is built again.
+        if topic != ACTIONS or group == EXPANDER:
+            readers[topic].append(group)
     kept = LettersKept(config.dead_letter_age_ms, config.dead_letters)
     return Housekeeper(ports.follows, ports.queue, ports.dead, config.limits, kept, readers, ports.clock, ports.meter)
 

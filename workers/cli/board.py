@@ -15,12 +15,12 @@ from workers.cli.session import ID, REFUSED, Session, json_option, pass_session
 
 
 class _BoardGroup(click.Group):
-    """`board 9` shows board 9: a word that is no command's name is taken as a board."""
+    """`board 9` shows board 9: what is no word is taken as a board."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in self.commands:
+        if args[0] not in self.commands and not args[0].isalpha():
             return "show", self.commands["show"], args
         return super().resolve_command(ctx, args)
 

@@ -229,7 +229,7 @@ def load(session: Session, name: str, file: Path, as_of_ms: int, cluster: str | 
 
 @catalog.command(short_help="Post updates of NAME from FILE.")
 @click.argument("name")
-@click.argument("file", type=click.Path(allow_dash=True))
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @pass_session
 def update(session: Session, name: str, file: str) -> None:
     """Post updates of NAME from FILE (- for stdin): JSON lines, in any order. The catalog pins takes no updates from

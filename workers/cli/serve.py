@@ -234,7 +234,8 @@ def _serving(
         server.start()
         stack.enter_context(targets.named(metering.targets_of(config), config.home, "serve", server.address))
         say(server.address)
-        note(f"serving; try it in a browser, or: curl {server.address}/v1/users/1/feed")
+        token = "" if config.http.tokens is None else "-H 'Authorization: Bearer TOKEN' "
+        note(f"serving; try it in a browser, or: curl {token}{server.address}/v1/users/1/feed")
         yield server
 
 

@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Closable)
 @dataclass(frozen=True)
 class Ports:
     """Everything that a worker works on. Tests wrap these to make them fail. clock: the time of the home, ms since
-    1970. entering: the groups that enter posted updates into each cluster's catalogs, and the topics that they read.
+    1970. entering: the groups that enter updates into each cluster's catalogs, and the topics that they read.
     meter: counts all calls. tracer: takes the traces. kept: what `once` has opened. is_gone: whether a cluster is known
     not to exist.
     """

@@ -87,7 +87,8 @@ class Current:
                 # The generation may have been replaced and collected since its name was read.
                 if attempts_left == 0 or version == self._directory.current_version():
                     raise CatalogUnavailableError(
-                        f"{self._directory.current_file} names {pointer.generation}: {error}"
+                        f"{self._directory.current_file} names {pointer.generation}: {error}: if it is damaged,"
+                        f" {_WAY_BACK}"
                     ) from error
         raise AssertionError
 
