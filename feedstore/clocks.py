@@ -171,9 +171,14 @@ def steady(wall_ms: Callable[[], int], clock: Callable[[], float]) -> Callable[[
 
 
 def program() -> str:
-    """This process, for people: without its options and paths."""
+    """This process, for people: without its options, its home and paths."""
     name, *words = sys.argv or [""]
-    said = " ".join([Path(name).name, *(word for word in words if word[:1] not in {"-", "/"})])[:_WORDS_MAX]
+    plain = [
+        word
+        for before, word in zip([name, *words], words, strict=False)
+        if before != "--home" and word[:1] != "-" and "/" not in word
+    ]
+    said = " ".join([Path(name).name, *plain])[:_WORDS_MAX]
     return said.encode(errors="backslashreplace").decode()  # a file's name may be no text
 
 

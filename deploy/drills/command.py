@@ -244,7 +244,8 @@ def drill_history(session: Session, name: str | None, folder: Path | None, *, as
       feedctl drill history kill-host --json | jq .figures.page_gap_s
       feedctl drill history --table
     """
-    found = history.load(folder or session.home / "drills", note)
+    own = session.home / "drills"  # the first run makes it
+    found = [] if folder is None and not own.exists() else history.load(folder or own, note)
     kept = [each for each in found if name in {None, each.report.setting.drill}]
     if as_table:
         say("\n".join(compare.table(each.report for each in kept)))

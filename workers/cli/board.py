@@ -89,9 +89,9 @@ def show(
         say(f"{when(pin.created_ms)}  pin {pin.pin:<19}{numbers}  {moved}".rstrip())
     note(f"board {board_id}: {plural(len(page.pins), 'pin')}")
     if above is not None:
-        note(f"above: feedctl board {board_id} --cursor {above}")
+        note(f"above: feedctl board {board_id} --limit {limit} --cursor {above}")
     if below is not None:
-        note(f"more: feedctl board {board_id} --cursor {below}")
+        note(f"more: feedctl board {board_id} --limit {limit} --cursor {below}")
 
 
 def _numbers(pin: BoardPin, below: BoardPin | None) -> str:

@@ -50,7 +50,7 @@ def feed(session: Session, user: int, limit: int, cursor: str | None, *, as_json
         f"feed of user {user}: {plural(len(page.entries), 'entry', 'entries')}, from {page.served_by}, {behind} behind"
     )
     if page.cursor is not None:
-        note(f"more: feedctl feed {user} --cursor {page.cursor}")
+        note(f"more: feedctl feed {user} --limit {limit} --cursor {page.cursor}")
 
 
 def read_page(session: Session, user: int, limit: int, cursor: str | None) -> Page:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 import click
 
 from workers.app import reindex as reindexing
-from workers.cli.output import answer, note, plural, when
+from workers.cli.output import answer, emit_json, note, plural, when
 from workers.cli.session import REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following import lost_actions
 from workers.queue.port import GroupBusyError
@@ -47,6 +47,8 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
         new = path is not None and reindexing.is_lost(path)
         done = reindexing.reindex(session.config) if new else _lost_actions(session, everything=everything)
     if done is None:
+        if as_json:
+            emit_json(reindexing.Reindexed(0, (), None)._asdict())
         return
     text = f"{'created a new queue; ' if new else ''}{plural(done.again, 'action')} will be relayed again"
     answer(done._asdict(), text, as_json=as_json)
