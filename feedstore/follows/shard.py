@@ -198,7 +198,9 @@ class Shard(Protocol):
         """Counts refills as not published that were requested at or after a time."""
 
     def has_relayed(self) -> bool:
-        """Whether a row of the outbox is marked relayed."""
+        """Whether the first row that is left in the outbox is marked relayed. Rows are relayed in the order of their
+        ids, so if any is marked, it is. There may be millions, if the store was filled before the first relay began.
+        """
 
     def outbox_is_whole(self) -> bool:
         """Whether the first row that the outbox ever had is still in it, or it never had any."""

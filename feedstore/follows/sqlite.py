@@ -498,7 +498,10 @@ class SQLiteShard:
 
     def has_relayed(self) -> bool:
         return bool(
-            self._database.rows("SELECT 1 FROM outbox WHERE id NOT IN (SELECT id FROM outbox_unrelayed) LIMIT 1")
+            self._database.rows(
+                "SELECT 1 FROM outbox WHERE id = (SELECT min(id) FROM outbox)"
+                " AND id NOT IN (SELECT id FROM outbox_unrelayed)"
+            )
         )
 
     def outbox_is_whole(self) -> bool:

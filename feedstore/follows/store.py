@@ -365,8 +365,8 @@ class FollowStore:
         return RelayedAgain(sum(each.actions for each in shards), all(each.is_whole for each in shards))
 
     def has_relayed(self) -> bool:
-        """Whether the outbox has a row that is marked relayed, in any shard. Raises FollowStoreUnavailableError: shards
-        are away, and no other has such a row.
+        """Whether the first row of the outbox of any shard is marked relayed. Raises FollowStoreUnavailableError:
+        shards are away, and no other has such a row.
         """
         away: FollowStoreUnavailableError | None = None
         for number in range(self.shards()):

@@ -164,7 +164,8 @@ NOW: Final = f"SELECT latest_ms, {NOW_MS} FROM shard_state WHERE only_row = 1"
 LATEST: Final = "SELECT latest_ms FROM shard_state WHERE only_row = 1"
 OLDEST_UNRELAYED: Final = "SELECT MIN(committed_ms) FROM outbox_unrelayed"
 A_RELAYED: Final = (
-    "SELECT 1 FROM outbox AS o WHERE NOT EXISTS (SELECT 1 FROM outbox_unrelayed AS u WHERE u.id = o.id) LIMIT 1"
+    "SELECT 1 FROM (SELECT MIN(id) AS id FROM outbox) AS o LEFT JOIN outbox_unrelayed AS u ON u.id = o.id"
+    " WHERE o.id IS NOT NULL AND u.id IS NULL"
 )
 OUTBOX_IS_WHOLE: Final = (
     "SELECT EXISTS (SELECT 1 FROM outbox WHERE id <= @@auto_increment_increment)"
