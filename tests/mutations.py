@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells
-from feedstore.widecolumn.cells import lines
+from feedstore.widecolumn.port import lines
 
 
 def rows_of(batch: Iterable[Mutation]) -> set[bytes]:

@@ -5,11 +5,12 @@ A variable `FEED_<SECTION>_<KEY>` overrides a key of [feed], [limits], [serving]
 that nothing reads is refused. Durations are a number and one of ms, s, m, h, d.
 """
 
+import difflib
 import itertools
 import re
 import shlex
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeVar, assert_never
@@ -19,7 +20,6 @@ import msgspec
 from msgspec import Meta
 
 from feedstore import settings, validation
-from feedstore.app.environment import Sources, UnknownVariableError, overridden
 from feedstore.catalog.settings import CatalogSettings
 from feedstore.errors import ConfigError
 from feedstore.following import Limits
@@ -210,6 +210,33 @@ _KEYS: Final = {
 }
 """The keys that a variable may override, by section. Those of clusters and catalogs cannot be, as these have names."""
 
+_PREFIX: Final = "FEED_"
+_OTHERS: Final = (
+    "FEED_HOME",
+    "FEED_CURSOR_KEY",
+    "FEED_KAFKA_PASSWORD",
+    "FEED_KAFKA_KEY_PASSWORD",
+    "FEED_MYSQL_PASSWORD",
+    "FEED_RESTART_S",
+    "FEED_SITES",
+)
+"""Variables that override no key: secrets, the home, and what the images of the Docker clusters read."""
+_OTHER_PREFIXES: Final = ("FEED_CLUSTER_", "FEED_TEST_", "FEED_WEB_")
+"""Variables of the tools around this program begin with one of these."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """Tells where the value of a key comes from. path: of `feed.toml`. variables: by the keys that they override."""
+
+    path: Path
+    variables: Mapping[str, str]
+
+    def blamed(self, *keys: str) -> str:
+        """Begins an error about some keys, such as `feed.cap`: the variables that override them, or else the file."""
+        names = [self.variables[key] for key in keys if key in self.variables]
+        return f"the environment's {' or '.join(names)}" if names else str(self.path)
+
 
 @dataclass(frozen=True)
 class ClusterConfig:
@@ -238,7 +265,8 @@ class Config:
     topics, if the queue is Kafka. hbase_jars: the Java class path with HBase's jars and ours; may be empty. clusters:
     in the order in which readers prefer them, except that `serving.prefer` comes first. dead_letter_age_ms,
     dead_letters: how long and how many dead letters are kept. clock_offset_ms: how far the clock of a process may be
-    off. catalogs: by name. sources: which values come from the environment.
+    off. http: its paths are resolved against the home. catalogs: by name. sources: which values come from the
+    environment.
     """
 
     home: Path
@@ -325,10 +353,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         raw = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    try:
-        sources = overridden(raw, path, _KEYS, environ)
-    except UnknownVariableError as error:
-        raise ConfigError(str(error)) from error
+    sources = _overridden(raw, path, environ)
     try:
         file = msgspec.convert(raw, _File, dec_hook=settings.decoded)
     except msgspec.ValidationError as error:
@@ -364,7 +389,11 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         replication=file.queue.replication,
         hbase_jars=file.hbase.jars,
         serving=file.serving,
-        http=file.http.at(home),
+        http=msgspec.structs.replace(
+            file.http,
+            tokens=None if file.http.tokens is None else home / file.http.tokens,
+            cursor_key=home / file.http.cursor_key,
+        ),
         worker=file.worker,
         metrics=file.metrics,
         traces=file.traces,
@@ -376,6 +405,41 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     )
     _refuse_around(path, config)
     return config
+
+
+def _overridden(raw: dict[str, object], path: Path, environ: Mapping[str, str]) -> Sources:
+    """Puts the values of the environment into the tables of a `feed.toml`. Raises ConfigError for a variable that
+    nothing reads.
+    """
+    names = {f"{_PREFIX}{section}_{key}".upper(): (section, key) for section, some in _KEYS.items() for key in some}
+    variables: dict[str, str] = {}
+    for name, text in environ.items():
+        if not name.startswith(_PREFIX):
+            continue
+        if name.upper() not in names:
+            _refuse_unknown(name, names)
+            continue
+        section, key = names[name.upper()]
+        values = raw.setdefault(section, {})
+        if isinstance(values, dict):
+            values[key] = _value(text)
+            variables[f"{section}.{key}"] = name
+    return Sources(path, variables)
+
+
+def _refuse_unknown(name: str, names: Iterable[str]) -> None:
+    if name in _OTHERS or name.startswith(_OTHER_PREFIXES):
+        return
+    near = difflib.get_close_matches(name, [*names, *_OTHERS], n=1, cutoff=0.7)
+    rather = f"; the nearest that there is: {near[0]}" if near else ""
+    raise ConfigError(f"the environment's {name}: nothing reads this variable{rather}; rename it or unset it")
+
+
+def _value(text: str) -> object:
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text  # a bare word is text: FEED_LIMITS_ACTION_AGE=12h
 
 
 def _cluster(sources: Sources, said: _Cluster) -> ClusterConfig:

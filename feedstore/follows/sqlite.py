@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, NamedTuple
 from feedstore.domain import RESERVED_FROM
 from feedstore.follows import sqlite_boards
 from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
-from feedstore.follows.port import Backlog, RecordCounts
+from feedstore.follows.port import Backlog, FollowStoreUnavailableError, RecordCounts, WrongStoreError
 from feedstore.follows.shard import (
     KIND_CODES,
     BoardRow,
@@ -45,34 +45,55 @@ from feedstore.follows.shard import (
     outbox_rows,
     reaching,
 )
-from feedstore.follows.sqlite_files import USE, migrate, version_in, version_of
 from feedstore.follows.store import FollowStore
-from feedstore.follows.versions import lost, refuse_shard, refuse_version
+from feedstore.follows.versions import latest, lost, migrations, refuse_shard, refuse_version
 from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.portions import chunks
-from feedstore.sqlite_file import SqliteFile
+from feedstore.sqlite_file import SqliteFile, Use
 from feedstore.tracing import UNTRACED, Tracer
 
 Clock = Callable[[], int]
 """The time in ms since 1970. It may jump, and differ between processes; what a shard stamps still never goes back."""
 
+USE: Final = Use(
+    ".turn",
+    unavailable=FollowStoreUnavailableError,
+    damaged=lambda message: WrongStoreError(f"{message}: bring it back from a copy"),
+    closed=FollowStoreUnavailableError,
+    writer_cache_kib=16_384,  # what one transaction of index writes changes
+    reader_cache_kib=4_096,
+    log_bytes=64 << 20,  # the indexes are written all over the file
+)
+
 _BOARD: Final = KIND_CODES["board"]
 
 
 def create(paths: Sequence[Path], to: int | None = None) -> None:
-    """Creates the files of a store, or brings older ones up to date. Repeating it changes nothing. to: the version that
-    the tables get; None: this program's.
+    """Creates the files of a store, or brings older ones up to date: each migration that a file lacks is one
+    transaction. Repeating it changes nothing. to: the version that the tables get; None: this program's.
 
     Raises FollowStoreUnavailableError: a file is no shard, another one, newer than this program, or cannot be written.
     """
     for shard, path in enumerate(paths):
-        migrate(path, partial(_claim, path, (shard, len(paths))), to)
+        SqliteFile.make(path, USE, partial(_migrate, path, (shard, len(paths)), to))
 
 
 def missing(paths: Sequence[Path]) -> list[Path]:
     """The files of a store that are not there, or have no tables. Raises FollowStoreUnavailableError."""
-    return [path for path in paths if not path.is_file() or version_in(path) == 0]
+    return [path for path in paths if not path.is_file() or _version_in(path) == 0]
+
+
+def lacking(path: Path) -> list[int]:
+    """The versions of the tables that a file lacks, ascending.
+
+    Raises FollowStoreUnavailableError: it is missing, another file, without tables, newer than this program, or cannot
+    be read.
+    """
+    version = _version_in(path)
+    if not 0 < version <= latest("sqlite"):
+        refuse_version(path, version, "sqlite")
+    return [each for each, _ in migrations("sqlite") if each > version]
 
 
 def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tracer: Tracer = UNTRACED) -> FollowStore:
@@ -106,9 +127,35 @@ def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteSha
         raise lost(path, "no such file")
     file = SqliteFile(path, USE)
     with closed_on_error(file), file.read() as connection:
-        refuse_version(path, version_of(connection), "sqlite")
+        refuse_version(path, _version_of(connection), "sqlite")
         _check(path, (number, count), connection)
     return SQLiteShard(file, clock)
+
+
+def _version_in(path: Path) -> int:
+    """The version of the tables in a file; 0 if it has none. Raises FollowStoreUnavailableError."""
+    if not path.is_file():
+        raise lost(path, "no such file")
+    with closing(SqliteFile(path, USE)) as file, file.read() as connection:
+        return _version_of(connection)
+
+
+def _version_of(connection: sqlite3.Connection) -> int:
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return version
+
+
+def _migrate(path: Path, mine: tuple[int, int], to: int | None, connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    stored = _version_of(connection)
+    if stored > latest("sqlite"):
+        raise sqlite3.DatabaseError(f"it has version {stored}, this program knows {latest('sqlite')}")
+    for version, script in migrations("sqlite"):
+        if stored < version <= (latest("sqlite") if to is None else to):
+            connection.executescript(f"BEGIN IMMEDIATE; {script}; PRAGMA user_version = {version}; COMMIT;")
+    connection.execute("BEGIN IMMEDIATE")
+    _claim(path, mine, connection)
+    connection.execute("COMMIT")
 
 
 def _claim(path: Path, mine: tuple[int, int], connection: sqlite3.Connection) -> None:

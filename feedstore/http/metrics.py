@@ -8,7 +8,7 @@ from prometheus_client.core import Metric
 
 from feedstore.metering import Counted, Label, families
 from feedstore.metering.exposition import rendered
-from feedstore.metering.histogram import Histogram
+from feedstore.metering.meter import Histogram
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SERVED: Final = Counted("feedstore/http/metrics.py", ("serve",))

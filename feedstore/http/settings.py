@@ -26,8 +26,3 @@ class HttpSettings(
     connections: Annotated[int, Meta(ge=1, le=100_000)] = 1_000
     patience_ms: MsTo1h = MsTo1h(10_000)
     drain_ms: MsTo1h = MsTo1h(1_000)
-
-    def at(self, home: Path) -> "HttpSettings":
-        """These settings with relative paths resolved against a home."""
-        tokens = None if self.tokens is None else home / self.tokens
-        return msgspec.structs.replace(self, tokens=tokens, cursor_key=home / self.cursor_key)

@@ -8,8 +8,7 @@ from prometheus_client.core import Metric
 
 from feedstore.metering import families
 from feedstore.metering.definitions import Definition
-from feedstore.metering.histogram import cumulated
-from feedstore.metering.meter import Counts
+from feedstore.metering.meter import Counts, cumulated
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
 

@@ -96,6 +96,12 @@ class DeleteCells(NamedTuple):
     timestamps: "NDArray[np.int64]"
 
 
+def lines(keys: "NDArray[np.uint8]") -> list[bytes]:
+    """The rows or columns in such an array, each as one `bytes`."""
+    found: list[bytes] = keys.view(f"V{keys.shape[1]}").ravel().tolist()
+    return found
+
+
 Mutation = Put | DeleteColumns | PutCells | DeleteCells
 
 

@@ -35,7 +35,6 @@ READER, FOLLOWED = 1, 9
 OBSERVES: Final = frozenset(
     {
         "feedstore/http/metrics.py",
-        "feedstore/metering/histogram.py",
         "feedstore/metering/meter.py",
         "feedstore/tracing/port.py",
         "feedstore/widecolumn/metered.py",

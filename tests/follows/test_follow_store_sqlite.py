@@ -26,7 +26,6 @@ from feedstore.follows.port import (
     actions_in,
 )
 from feedstore.follows.sqlite import SQLiteShard
-from feedstore.follows.sqlite_files import migrate
 from feedstore.follows.store import FollowStore
 from feedstore.follows.versions import migrations
 from feedstore.follows.watched import mix
@@ -71,9 +70,12 @@ def test_a_file_without_tables_is_not_migrated(path: Path):
         open_one(path)
 
 
-def test_a_file_whose_creation_was_cut_off_has_stamped_nothing_and_is_refused(path: Path):
+def test_a_file_whose_creation_was_cut_off_has_stamped_nothing_and_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(sqlite, "_claim", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
-        migrate(path, lambda _: 1 // 0)
+        sqlite.create([path])
     assert sqlite.stamped_ms([path]) == 0
     with pytest.raises(FollowStoreUnavailableError, match="it is no shard, and was opened as shard 0 of 1"):
         open_one(path)

@@ -17,7 +17,7 @@ import pytest
 
 from feedstore import durable, sqlite_file
 from feedstore.follows import sqlite
-from feedstore.follows import sqlite_files as follow_files
+from feedstore.follows import sqlite as follow_files
 from feedstore.sqlite_file import FairLock, SqliteFile, Turn, Use
 from tests.disks import fill
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple, assert_never
 
-from feedstore.widecolumn.cells import lines
-from feedstore.widecolumn.port import DeleteCells, DeleteColumns, Mutation, Put, PutCells
+from feedstore.widecolumn.port import DeleteCells, DeleteColumns, Mutation, Put, PutCells, lines
 
 
 class Written(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from feedstore.app.config import Config
 from feedstore.clocks import wall_ms
-from feedstore.follows import sqlite, sqlite_files
+from feedstore.follows import sqlite
 from workers.app import wiring
 from workers.app.checks import files_of, open_to_others
 from workers.queue.embedded import EmbeddedQueue, NoQueueError, has_dead_letters, open_dead_letters, stored_partitions
@@ -41,7 +41,7 @@ def plan(config: Config) -> list[MigrationStep]:
 
 def _follow_store(config: Config) -> Iterator[MigrationStep]:
     paths = config.shard_files
-    for version in sorted({version for path in paths for version in sqlite_files.lacking(path)}):
+    for version in sorted({version for path in paths for version in sqlite.lacking(path)}):
         yield MigrationStep(f"follow store: tables of version {version}", lambda to=version: sqlite.create(paths, to))  # type: ignore[misc]
 
 

@@ -45,7 +45,6 @@ from typing import Self
 
 from rocksdict import Rdict, ReadOptions, Snapshot, WriteBatch
 
-from feedstore.widecolumn.cells import lines
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.port import (
     Access,
@@ -57,6 +56,7 @@ from feedstore.widecolumn.port import (
     Sweep,
     Table,
     UnavailableError,
+    lines,
 )
 from feedstore.widecolumn.resolution import Garbage, Version, garbage, masks
 from feedstore.widecolumn.rocksdb import files as rocksdb_files

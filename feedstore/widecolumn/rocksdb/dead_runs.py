@@ -12,8 +12,7 @@ knows that nothing landed meanwhile.
 from collections import defaultdict
 from collections.abc import Sequence
 
-from feedstore.widecolumn.cells import lines
-from feedstore.widecolumn.port import DeleteCells, PutCells
+from feedstore.widecolumn.port import DeleteCells, PutCells, lines
 
 Run = tuple[bytes, bytes]
 """[begin, end): no key at or after `begin` and before `end` belongs to a visible column."""
