@@ -145,7 +145,7 @@ def _arrays(cluster: RocksCluster, batch: Cells) -> None:
 
 
 def _keys(cluster: RocksCluster, batch: Cells) -> None:
-    files = cluster.files(TABLE.name)
+    files = cluster.files()
     made = WriteBatch(raw_mode=True)
     made.set_default_column_family(files.handles[TABLE.name])
     put, pack = made.put, TAIL.pack

@@ -32,6 +32,3 @@ class _LazyTable:
         found = getattr(self._cluster.opened().table(self._name), call)
         setattr(self, call, found)
         return found
-
-    def close(self) -> None:
-        """Nothing to do here: a cluster is closed as a whole."""

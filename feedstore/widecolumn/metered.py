@@ -58,9 +58,6 @@ class Metered:
         with self._counted("sweep"):
             return self._store.sweep(now_ms)
 
-    def close(self) -> None:
-        self._store.close()
-
     @contextlib.contextmanager
     def _counted(self, call: str) -> Iterator[None]:
         began_s = self._clock()

@@ -248,9 +248,6 @@ class WideColumnStore(Protocol):
         than `slack` columns puts the first `cap` again, after the markers have been applied (rule 9).
         """
 
-    def close(self) -> None:
-        """Releases files and connections. Closing twice is fine; any other call after it raises UnavailableError."""
-
 
 class Cluster(Protocol):
     """One independent cluster: its tables, by name. Thread-safe."""
@@ -259,4 +256,6 @@ class Cluster(Protocol):
         """One of the tables that the cluster was opened with."""
 
     def close(self) -> None:
-        """Closes every table and releases what they share."""
+        """Releases the files and connections that its tables share. Closing twice is fine. After it, every call that
+        reads or writes something raises UnavailableError, and so does a scan at its next step.
+        """

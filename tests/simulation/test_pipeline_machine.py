@@ -94,9 +94,6 @@ class PipelineMachine(RuleBasedStateMachine):
         self.consumers[group] = self.queue.consumer(topic, f"test-{group}")
 
     def teardown(self) -> None:
-        for pair in self.stores.values():
-            for store in pair:
-                store.close()
         if hasattr(self, "follows"):
             self.follows.close()
 
@@ -239,19 +236,21 @@ class RocksMachine(PipelineMachine):
     def __init__(self) -> None:
         super().__init__()
         self.root = Path(tempfile.mkdtemp(prefix="pipeline-machine-"))
+        self.clusters: dict[str, RocksCluster] = {}
 
     def open_cluster(self, cluster: str) -> tuple[WideColumnStore, WideColumnStore]:
-        opened = RocksCluster.open(self.root / cluster, [FEEDS, PROGRESS])
+        opened = self.clusters[cluster] = RocksCluster.open(self.root / cluster, [FEEDS, PROGRESS])
         return opened.table(FEEDS.name), opened.table(PROGRESS.name)
 
     @rule(cluster=clusters)
     def reopen_cluster(self, cluster: str):
-        for store in self.stores[cluster]:
-            store.close()
+        self.clusters[cluster].close()
         self.stores[cluster] = self.open_cluster(cluster)
         self.make_handlers()
 
     def teardown(self) -> None:
+        for each in self.clusters.values():
+            each.close()
         super().teardown()
         shutil.rmtree(self.root, ignore_errors=True)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import hbase_adapter
 import pytest
-from widecolumn_adapters import ADAPTERS, EMBEDDED, SERVERS, TABLE, Adapter
+from widecolumn_adapters import ADAPTERS, EMBEDDED, SERVERS, TABLE, Adapter, Opened
 
 from deploy.local import Stack
 from feedstore.widecolumn import Table, WideColumnStore
@@ -30,18 +30,23 @@ def adapter(request: pytest.FixtureRequest) -> Adapter:
 
 
 @pytest.fixture
-def open_store(adapter: Adapter, tmp_path: Path) -> Iterator[Callable[[Table], WideColumnStore]]:
-    opened: list[WideColumnStore] = []
+def open_cluster(adapter: Adapter, tmp_path: Path) -> Iterator[Callable[[Table], Opened]]:
+    clusters: list[Opened] = []
 
-    def open_table(table: Table) -> WideColumnStore:
-        opened.append(adapter.open(tmp_path, table))
-        return opened[-1]
+    def open_one(table: Table) -> Opened:
+        clusters.append(adapter.open(tmp_path, table))
+        return clusters[-1]
 
-    yield open_table
-    for store in opened:
-        store.close()
+    yield open_one
+    for each in clusters:
+        each.close()
 
 
 @pytest.fixture
-def store(open_store: Callable[[Table], WideColumnStore]) -> WideColumnStore:
-    return open_store(TABLE)
+def opened(open_cluster: Callable[[Table], Opened]) -> Opened:
+    return open_cluster(TABLE)
+
+
+@pytest.fixture
+def store(opened: Opened) -> WideColumnStore:
+    return opened.store

@@ -25,7 +25,6 @@ from feedstore.widecolumn import (
     PutCells,
     Table,
     Trim,
-    WideColumnStore,
 )
 from feedstore.widecolumn.checks import check_batch, check_range, check_read, check_row
 from feedstore.widecolumn.hbase import HBaseCluster
@@ -171,11 +170,10 @@ class PrefixedStore:
                 return type(mutation)(np.hstack([prefixes, rows]), columns, times)
 
     def close(self) -> None:
-        self._inner.close()
         self._cluster.close()
 
 
-def open_hbase(directory: Path, table: Table, now_ms: int = NOW) -> WideColumnStore:
+def open_hbase(directory: Path, table: Table, now_ms: int = NOW) -> PrefixedStore:
     """now_ms: the time at which the test sweeps."""
     return PrefixedStore(directory, table, _times.setdefault(directory, Times(now_ms)))
 
@@ -221,5 +219,5 @@ class DirectStore(PrefixedStore):
         self._servers.close()
 
 
-def open_direct(directory: Path, table: Table, now_ms: int = NOW) -> WideColumnStore:
+def open_direct(directory: Path, table: Table, now_ms: int = NOW) -> DirectStore:
     return DirectStore(directory, table, _times.setdefault(directory, Times(now_ms)))

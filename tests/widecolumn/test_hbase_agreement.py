@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from test_widecolumn_agreement import COLUMNS, ROWS, mutations
-from widecolumn_adapters import ADAPTERS, SERVERS
+from widecolumn_adapters import ADAPTERS, SERVERS, Opened, alone
 
-from feedstore.widecolumn import Mutation, Table, Trim, WideColumnStore
+from feedstore.widecolumn import Mutation, Table, Trim
 
 SWEPT_MS = 1
 TRIMS = [None, Trim(1, 0), Trim(2, 1), Trim(4, 1)]
@@ -34,28 +34,28 @@ class HBaseAgreement(RuleBasedStateMachine):
         self.directory = Path(tempfile.mkdtemp(prefix="feedstore-agreement-"))
         for name in ADAPTERS:
             (self.directory / name).mkdir()
-        self.stores = {name: self.opened(name) for name in ADAPTERS}
+        self.clusters = {name: self.opened(name) for name in ADAPTERS}
         self.regions = hbase_adapter.regions(self.table)
 
-    def opened(self, name: str) -> WideColumnStore:
+    def opened(self, name: str) -> Opened:
         if name in SERVERS:
             opener = hbase_adapter.open_hbase if name == "hbase" else hbase_adapter.open_direct
-            return opener(self.directory / name, self.table, now_ms=SWEPT_MS)
+            return alone(opener(self.directory / name, self.table, now_ms=SWEPT_MS))
         return ADAPTERS[name].open(self.directory / name, self.table)
 
     @rule(batch=st.lists(mutations(), max_size=4))
     def apply(self, batch: list[Mutation]) -> None:
-        for store in self.stores.values():
-            store.apply(batch)
+        for cluster in self.clusters.values():
+            cluster.store.apply(batch)
 
     @rule(row=st.sampled_from(ROWS), after=st.none() | st.sampled_from(COLUMNS), limit=st.integers(1, 14))
     def read(self, row: bytes, after: bytes | None, limit: int) -> None:
-        pages = {name: store.read(row, after, limit) for name, store in self.stores.items()}
+        pages = {name: cluster.store.read(row, after, limit) for name, cluster in self.clusters.items()}
         assert len({tuple(page) for page in pages.values()}) == 1, pages
 
     @rule(start=st.binary(max_size=2), stop=st.none() | st.binary(max_size=2))
     def scan(self, start: bytes, stop: bytes | None) -> None:
-        scans = {name: list(store.scan(start, stop)) for name, store in self.stores.items()}
+        scans = {name: list(cluster.store.scan(start, stop)) for name, cluster in self.clusters.items()}
         assert all(each == scans["memory"] for each in scans.values()), scans
 
     @rule()
@@ -70,26 +70,26 @@ class HBaseAgreement(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        for store in self.stores.values():
-            store.sweep(SWEPT_MS)
+        for cluster in self.clusters.values():
+            cluster.store.sweep(SWEPT_MS)
 
     @rule()
     def reopen(self) -> None:
-        for name, store in self.stores.items():
+        for name, cluster in self.clusters.items():
             if ADAPTERS[name].is_durable:
-                store.close()
-                self.stores[name] = self.opened(name)
+                cluster.close()
+                self.clusters[name] = self.opened(name)
 
     @invariant()
     def agree(self) -> None:
-        for row in ROWS if hasattr(self, "stores") else ():
-            cells = {name: store.cells(row) for name, store in self.stores.items()}
+        for row in ROWS if hasattr(self, "clusters") else ():
+            cells = {name: cluster.store.cells(row) for name, cluster in self.clusters.items()}
             assert all(each == cells["memory"] for each in cells.values()), cells
 
     def teardown(self) -> None:
-        if hasattr(self, "stores"):
-            for store in self.stores.values():
-                store.close()
+        if hasattr(self, "clusters"):
+            for cluster in self.clusters.values():
+                cluster.close()
             shutil.rmtree(self.directory)
 
 

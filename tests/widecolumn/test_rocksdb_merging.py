@@ -90,6 +90,6 @@ def _bytes(count: int, width: int) -> "np.ndarray[tuple[int, int], np.dtype[np.u
 
 def _runs(cluster: RocksCluster) -> int:
     """Files of level 0, and further levels that hold anything."""
-    family = cluster.files(TABLE.name).families[TABLE.name]
+    family = cluster.files().families[TABLE.name]
     levels = [int(family.property_value(f"rocksdb.num-files-at-level{level}") or 0) for level in range(7)]
     return levels[0] + sum(1 for files in levels[1:] if files)

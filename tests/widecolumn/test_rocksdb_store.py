@@ -24,6 +24,7 @@ from rocksdict import WriteBatch, WriteOptions
 from widecolumn_adapters import TABLE, delete_cells, in_cells, put_cells
 
 from feedstore.widecolumn import (
+    Access,
     Cell,
     DamagedError,
     DeleteColumns,
@@ -88,7 +89,7 @@ FEEDS = Table("feeds", 9, 16, trim=None, purge_window_ms=0)
 
 def keys(store: RocksStore) -> list[bytes]:
     """All keys of a table, in the order of the files."""
-    return store._take(store._cluster.files(store._table.name).families[store._table.name], b"", 10**6)
+    return store._take(store._cluster.files().families[store._table.name], b"", 10**6)
 
 
 def test_keys_of_arrays_are_those_of_products(tmp_path: Path):
@@ -165,7 +166,7 @@ def test_a_name_is_used_once(path: Path):
         RocksCluster.open(path, [TABLE, TABLE])
 
 
-def test_a_cluster_closes_all_its_stores(owner: RocksCluster, store: RocksStore):
+def test_a_cluster_closes_all_its_tables(owner: RocksCluster, store: RocksStore):
     owner.close()
     owner.close()
     for each in (store, owner.table("other")):
@@ -173,11 +174,33 @@ def test_a_cluster_closes_all_its_stores(owner: RocksCluster, store: RocksStore)
             each.sweep(1)
 
 
-def test_one_store_closes_alone(owner: RocksCluster, store: RocksStore):
-    store.close()
-    owner.table("other").apply([Put([(b"o", 1)], [b"c"])])
-    with pytest.raises(UnavailableError, match="feed is closed"):
-        store.read(ROW, None, 1)
+@pytest.mark.parametrize("access", ["write", "read"])
+def test_reads_that_go_on_while_a_cluster_is_closed_end_with_an_error(
+    owner: RocksCluster, store: RocksStore, path: Path, access: Access
+):
+    """RocksDB must not be asked once it is closed: the process would crash."""
+    store.apply([Put([(ROW, 1)], [column(number) for number in range(500)]), DeleteColumns([(ROW, 1)], [column(7)])])
+    cluster = owner if access == "write" else RocksCluster.open(path, [TABLE], access=access)
+    table = cluster.table(TABLE.name)
+    calls: list[Callable[[], object]] = [
+        lambda: table.read(ROW, None, 25),
+        lambda: table.cells(ROW),
+        lambda: table.masks(ROW, [column(7)]),
+        lambda: list(table.scan()),
+    ]
+    read = threading.Barrier(len(calls) + 1)
+
+    def go_on(call: Callable[[], object]) -> None:
+        call()
+        read.wait(60)
+        while True:
+            call()
+
+    with ThreadPoolExecutor(len(calls)) as pool:
+        readers = [pool.submit(go_on, call) for call in calls]
+        read.wait(60)
+        cluster.close()
+        assert [type(each.exception(60)) for each in readers] == [UnavailableError] * len(calls)
 
 
 # ---- one owner, any number of readers
@@ -292,7 +315,7 @@ def test_a_look_that_failed_is_shared_with_no_read(store: RocksStore, path: Path
         with pytest.raises(UnavailableError, match="not now"):
             other.table(TABLE.name).read(ROW, None, 10)
     with other.lock:
-        files = other.refreshed(TABLE.name, other.looks - 1)
+        files = other.refreshed(other.looks - 1)
     assert files.families[TABLE.name] is not None
     other.close()
 

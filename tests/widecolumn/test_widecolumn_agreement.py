@@ -10,7 +10,7 @@ from unittest import mock
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from widecolumn_adapters import ADAPTERS, EMBEDDED, in_cells, open_rocks
+from widecolumn_adapters import ADAPTERS, EMBEDDED, Opened, in_cells, open_rocks
 
 from feedstore.widecolumn import DeleteColumns, Mutation, Put, Table, Trim, WideColumnStore
 from feedstore.widecolumn.rocksdb import cluster as rocksdb
@@ -48,22 +48,21 @@ class Agreement(RuleBasedStateMachine):
             rocksdb, _CHUNK_KEYS=chunk, _SLOW_CHUNK_KEYS_MAX=chunk, _LEARN_KEYS_FIRST=chunk, _LEARN_KEYS_MAX=chunk * 6
         )
         self.small_chunks.start()
-        self.openers: dict[str, Callable[[], WideColumnStore]] = {
+        self.openers: dict[str, Callable[[], Opened]] = {
             name: lambda name=name, each=each: each.open(self.directory / name, self.table)
             for name, each in EMBEDDED.items()
             if name != "rocksdb"
         }
         self.openers["rocksdb"] = lambda: open_rocks(self.directory / "rocksdb", self.table, keys_min)
         (self.directory / "rocksdb").mkdir()
-        self.stores = {name: opener() for name, opener in self.openers.items()}
-        self.stores["reader"] = RocksCluster.open(
-            self.directory / "rocksdb" / "cluster", [self.table], access="read"
-        ).table(self.table.name)
+        self.clusters = {name: opener() for name, opener in self.openers.items()}
+        reader = RocksCluster.open(self.directory / "rocksdb" / "cluster", [self.table], access="read")
+        self.clusters["reader"] = Opened(reader.table(self.table.name), reader.close)
 
     @rule(batch=st.lists(mutations(), max_size=4))
     def apply(self, batch: list[Mutation]) -> None:
         for name in self.openers:
-            self.stores[name].apply(batch)
+            self.clusters[name].store.apply(batch)
 
     @rule(row=st.sampled_from(ROWS), after=st.none() | st.sampled_from(COLUMNS), limit=st.integers(1, 14))
     def read(self, row: bytes, after: bytes | None, limit: int) -> None:
@@ -85,19 +84,19 @@ class Agreement(RuleBasedStateMachine):
 
     @rule(now_ms=st.integers(1, 14))
     def sweep(self, now_ms: int) -> None:
-        swept = {self.stores[name].sweep(now_ms) for name in self.openers}
+        swept = {self.clusters[name].store.sweep(now_ms) for name in self.openers}
         assert len(swept) == 1, swept
 
     @rule()
     def reopen(self) -> None:
         for name, opener in self.openers.items():
             if ADAPTERS[name].is_durable:
-                self.stores[name].close()
-                self.stores[name] = opener()
+                self.clusters[name].close()
+                self.clusters[name] = opener()
 
     @invariant()
     def agree(self) -> None:
-        if hasattr(self, "stores"):
+        if hasattr(self, "clusters"):
             for row in ROWS:
                 self.same(
                     lambda store, row=row: (store.cells(row), store.read(row, None, 3), store.masks(row, COLUMNS))
@@ -105,16 +104,16 @@ class Agreement(RuleBasedStateMachine):
 
     def same(self, ask: Callable[[WideColumnStore], object], *, read_too: bool = False) -> None:
         """A reader in another process catches up in ms, so it is asked less often."""
-        expected = ask(self.stores["memory"])
-        for name, store in self.stores.items():
+        expected = ask(self.clusters["memory"].store)
+        for name, cluster in self.clusters.items():
             if read_too or name != "reader":
-                assert ask(store) == expected, name
+                assert ask(cluster.store) == expected, name
 
     def teardown(self) -> None:
-        if hasattr(self, "stores"):
+        if hasattr(self, "clusters"):
             self.small_chunks.stop()
-            for store in self.stores.values():
-                store.close()
+            for cluster in self.clusters.values():
+                cluster.close()
             shutil.rmtree(self.directory)
 
 

@@ -6,7 +6,7 @@ from itertools import permutations, product
 
 import numpy as np
 import pytest
-from widecolumn_adapters import TABLE, Adapter, delete_cells, in_cells, put_cells
+from widecolumn_adapters import TABLE, Adapter, Opened, delete_cells, in_cells, put_cells
 
 from feedstore.widecolumn import (
     MAX_LIMIT,
@@ -24,7 +24,7 @@ from feedstore.widecolumn import (
     WideColumnStore,
 )
 
-OpenStore = Callable[[Table], WideColumnStore]
+OpenCluster = Callable[[Table], Opened]
 
 ROW, OTHER = b"r1", b"r2"
 A, B, C, D, E = b"aaa", b"bbb", b"ccc", b"ddd", b"eee"
@@ -382,8 +382,8 @@ def test_a_sweep_counts_live_distinct_columns_only(store: WideColumnStore):
     assert store.cells(ROW) == [Cell(B, NOW + 1), Cell(D, NOW), Cell(E, NOW)]
 
 
-def test_a_sweep_without_keep_trims_nothing(open_store: OpenStore):
-    store = open_store(Table("all", 2, 3, trim=None, purge_window_ms=0))
+def test_a_sweep_without_keep_trims_nothing(open_cluster: OpenCluster):
+    store, _ = open_cluster(Table("all", 2, 3, trim=None, purge_window_ms=0))
     columns = [number.to_bytes(3, "big") for number in range(500)]
     store.apply([put(5, *columns)])
     assert says(store.sweep(NOW), trimmed=0)
@@ -429,9 +429,9 @@ def test_a_second_sweep_finds_nothing(store: WideColumnStore):
     assert store.cells(ROW) == cells
 
 
-def test_a_sweep_beside_writers_loses_nothing(open_store: OpenStore):
+def test_a_sweep_beside_writers_loses_nothing(open_cluster: OpenCluster):
     """Writers refill under the very timestamps that the sweep drops; what they wrote last must stay."""
-    store = open_store(Table("feed", 2, 3, trim=Trim(3, 1), purge_window_ms=10**9))
+    store, _ = open_cluster(Table("feed", 2, 3, trim=Trim(3, 1), purge_window_ms=10**9))
     columns = [number.to_bytes(3, "big") for number in range(8)]
     writers_count, rounds = 2, 30
     start = threading.Barrier(writers_count + 1)
@@ -481,15 +481,15 @@ def test_many_threads_lose_nothing(store: WideColumnStore):
 # ---- life
 
 
-def test_what_was_applied_is_there_after_reopening(adapter: Adapter, open_store: OpenStore):
+def test_what_was_applied_is_there_after_reopening(adapter: Adapter, open_cluster: OpenCluster):
     if not adapter.is_durable:
         pytest.skip("lives in memory")
-    store = open_store(TABLE)
+    store, close = open_cluster(TABLE)
     store.apply([put(NOW, A, B, C, D), delete(NOW, B)])
     store.sweep(NOW)
     store.apply([put(NOW + 1, E)])
-    store.close()
-    again = open_store(TABLE)
+    close()
+    again, _ = open_cluster(TABLE)
     assert again.cells(ROW) == [Cell(A, NOW), Cell(C, NOW), Cell(D, NOW), Cell(E, NOW + 1)]
     again.apply([put(NOW, B)])
     assert again.read(ROW, None, 10) == [A, C, D, E]
@@ -499,27 +499,29 @@ def test_what_was_applied_is_there_after_reopening(adapter: Adapter, open_store:
     "call",
     [
         lambda store: store.apply([put(1, A)]),
-        lambda store: store.apply([]),
         lambda store: store.read(ROW, None, 1),
         lambda store: store.cells(ROW),
+        lambda store: store.cells_of([ROW]),
         lambda store: store.masks(ROW, [A]),
-        lambda store: store.scan(),
+        lambda store: list(store.scan()),
         lambda store: store.sweep(NOW),
     ],
 )
-def test_a_closed_store_says_so(store: WideColumnStore, call: Callable[[WideColumnStore], object]):
+def test_a_closed_cluster_says_so(opened: Opened, call: Callable[[WideColumnStore], object]):
+    store, close = opened
     store.apply([put(1, A)])
-    store.close()
-    store.close()
+    close()
+    close()
     with pytest.raises(UnavailableError, match="closed"):
         call(store)
 
 
-def test_closing_ends_a_scan_with_an_error(store: WideColumnStore):
+def test_closing_ends_a_scan_with_an_error(opened: Opened):
+    store, close = opened
     rows = [(bytes(pair), 1) for pair in product(range(256), range(100))]
     store.apply([Put(rows, [A])])
     scan = store.scan()
     next(scan)
-    store.close()
+    close()
     with pytest.raises(UnavailableError, match="closed"):
         list(scan)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import hbase_adapter
 import numpy as np
@@ -34,25 +35,37 @@ def in_cells(mutation: Put | DeleteColumns, table: Table = TABLE) -> Mutation:
     return (put_cells if isinstance(mutation, Put) else delete_cells)(cells_in(mutation), table)
 
 
-def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> WideColumnStore:
-    """Closing the only store of a cluster closes the cluster."""
-    return RocksCluster.open(directory / "cluster", [table], dead_run_keys_min=dead_run_keys_min).table(table.name)
+class Opened(NamedTuple):
+    """The one table of a cluster. close: closes the cluster."""
+
+    store: WideColumnStore
+    close: Callable[[], None]
+
+
+def alone(store: MemoryStore | hbase_adapter.PrefixedStore) -> Opened:
+    """One that is its cluster, too."""
+    return Opened(store, store.close)
+
+
+def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> Opened:
+    cluster = RocksCluster.open(directory / "cluster", [table], dead_run_keys_min=dead_run_keys_min)
+    return Opened(cluster.table(table.name), cluster.close)
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """open: opens a table on what it held when it was last closed, if `is_durable`."""
+    """open: opens a cluster of one table on what it held when it was last closed, if `is_durable`."""
 
-    open: Callable[[Path, Table], WideColumnStore]
+    open: Callable[[Path, Table], Opened]
     is_durable: bool
 
 
 EMBEDDED = {
-    "memory": Adapter(open=lambda _, table: MemoryStore(table), is_durable=False),
+    "memory": Adapter(open=lambda _, table: alone(MemoryStore(table)), is_durable=False),
     "rocksdb": Adapter(open=open_rocks, is_durable=True),
 }
 SERVERS = {
-    "hbase": Adapter(open=hbase_adapter.open_hbase, is_durable=True),
-    "hbase-direct": Adapter(open=hbase_adapter.open_direct, is_durable=True),
+    "hbase": Adapter(open=lambda *place: alone(hbase_adapter.open_hbase(*place)), is_durable=True),
+    "hbase-direct": Adapter(open=lambda *place: alone(hbase_adapter.open_direct(*place)), is_durable=True),
 }
 ADAPTERS = EMBEDDED | SERVERS

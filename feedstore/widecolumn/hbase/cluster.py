@@ -106,8 +106,6 @@ class HBaseCluster:
             start = found[-1][0] + b"\0"
 
     def close(self) -> None:
-        for store in self._stores.values():
-            store.close()
         self._parallel.close()
         self._servers.close()
         self._thrift2.close()

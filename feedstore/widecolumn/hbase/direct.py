@@ -55,11 +55,11 @@ class RegionServers:
         self._met: dict[Address, Gateways[RegionServerConnection]] = {}
         self._needed: dict[str, frozenset[Address]] = {}
         """The servers that the reads of each table may ask."""
-        self._closed = False
+        self.is_closed = False
 
     def at(self, server: Address) -> Gateways[RegionServerConnection]:
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 raise UnavailableError("the cluster is closed")
             if server not in self._met:
                 self._met[server] = Gateways([server], self._connect, lambda error: error, self._size, self._clock)
@@ -78,7 +78,7 @@ class RegionServers:
 
     def close(self) -> None:
         with self._lock:
-            self._closed = True
+            self.is_closed = True
             met = list(self._met.values())
         for each in met:
             each.close()
@@ -131,6 +131,8 @@ class DirectReads:
     def _found(
         self, row: bytes, after: bytes | None, limit: int | None, deadline_s: float | None
     ) -> list[tuple[bytes, int]] | None:
+        if self._servers.is_closed:  # the gateways are closed as well, and say so
+            return None
         regions = self._regions
         at = bisect_right(regions, row, key=_start) - 1
         region = regions[at] if at >= 0 else None

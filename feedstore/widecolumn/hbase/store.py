@@ -13,7 +13,7 @@ from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
 from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
-from feedstore.widecolumn.port import Cell, Mutation, Table, UnavailableError
+from feedstore.widecolumn.port import Cell, Mutation, Table
 
 if TYPE_CHECKING:
     from feedstore.widecolumn.hbase.frames import Frame, Frames
@@ -54,7 +54,6 @@ class HBaseStore:
         self._family = [structs.TColumn(FAMILY)]
         self._frames: Frames | None = None
         self._direct = direct
-        self._closed = False
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         """Sends puts and markers in separate requests, in any order: timestamps decide, not arrival.
@@ -62,7 +61,6 @@ class HBaseStore:
         HBase does not say which rows of a request failed, so any failure counts for the whole batch.
         """
         check_batch(self._table, batch)
-        self._check_open()
         # They need numpy, which a reader does not load.
         from feedstore.widecolumn.arrays import gathered  # noqa: PLC0415
         from feedstore.widecolumn.hbase.frames import Frames  # noqa: PLC0415
@@ -73,7 +71,6 @@ class HBaseStore:
 
     def read(self, row: bytes, after: bytes | None, limit: int, deadline_s: float | None = None) -> list[bytes]:
         check_read(self._table, row, after, limit)
-        self._check_open()
         if self._direct is not None:
             found = self._direct.cells(row, after, limit, deadline_s)
             if found is not None:
@@ -83,7 +80,6 @@ class HBaseStore:
 
     def cells(self, row: bytes) -> list[Cell]:
         check_row(self._table, row)
-        self._check_open()
         if self._direct is not None:
             found = self._direct.cells(row)
             if found is not None:
@@ -94,7 +90,6 @@ class HBaseStore:
     def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
         for row in rows:
             check_row(self._table, row)
-        self._check_open()
         found: list[list[Cell]] = []
         for some in chunks(rows, _ROWS_AT_ONCE):
             gets = [structs.TGet(row, self._family) for row in some]
@@ -108,7 +103,6 @@ class HBaseStore:
         largest timestamp is a marker's.
         """
         check_row(self._table, row)
-        self._check_open()
         raw = structs.TScan(row, row + b"\0", self._family, _EVERY_VERSION, attributes={b"_raw_": b"\xff"})
         found = self._thrift2.call(lambda to: to.cells.getScannerResults(self._name, raw, 1), self._addresses.write_ms)
         newest: dict[bytes, int] = {}
@@ -120,7 +114,6 @@ class HBaseStore:
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
         check_range(self._table, start, stop)
-        self._check_open()
         if stop is not None and start >= stop:  # to HBase an empty end means no end
             return iter(())
         return self._rows(start, stop, _SCAN_CELLS if start or stop else _FULL_SCAN_CELLS)
@@ -131,11 +124,7 @@ class HBaseStore:
         The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses: all files of a region, which
         trims its rows, if the table's schedule says that it is time; a few if there are many; mostly none.
         """
-        self._check_open()
         self._thrift1.call(lambda to: to.compact(self._name), self._addresses.read_ms)
-
-    def close(self) -> None:
-        self._closed = True
 
     def _rows(self, position: bytes, stop: bytes | None, cells_wanted: int) -> Iterator[tuple[bytes, list[bytes]]]:
         count = _FIRST_ROWS
@@ -151,19 +140,13 @@ class HBaseStore:
             count = max(1, min(cells_wanted * len(rows) // max(1, cells), count * 4, _SCAN_ROWS_MAX))
 
     def _some_rows(self, position: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, list[bytes]]]:
-        self._check_open()
         return self._thrift1.call(lambda to: to.rows(self._name, position, stop, count), self._addresses.write_ms)
 
     def _write(self, frame: "Frame") -> None:
         self._thrift2.call(lambda to: to.send(frame.call, frame.message), self._addresses.write_ms)
 
     def _get(self, ask: Callable[[Thrift2Connection], Any], deadline_s: float | None = None) -> Any:
-        self._check_open()
         return self._thrift2.call(ask, self._addresses.read_ms, deadline_s=deadline_s).columnValues
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise UnavailableError(f"{self._table.name}: the store is closed")
 
 
 def _cells_of(to: Thrift2Connection, *, table: bytes, gets: Sequence[Any]) -> Any:

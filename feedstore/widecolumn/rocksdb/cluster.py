@@ -103,7 +103,7 @@ class RocksCluster:
         self.looks = 0
         """How often a look at the owner's files was begun."""
         self._layout = rocksdb_files.layout_of(tables)
-        self._open_stores = {table.name for table in tables}
+        self._is_closed = False
         self._failure: str | None = None
         self._files: Files | None = None
         self._follower = Secondary(path, self._layout) if access == "read" else None
@@ -148,45 +148,38 @@ class RocksCluster:
     def close(self) -> None:
         """Waits for a write that is under way; reads that are under way finish. Closing twice is fine."""
         with self.lock:
-            self._open_stores.clear()
+            self._is_closed = True
             self._close_files()
 
-    def close_store(self, name: str) -> None:
-        """Closes one store. The last one to close releases the files."""
-        with self.lock:
-            self._open_stores.discard(name)
-        if not self._open_stores:
-            self.close()
-
-    def files(self, name: str) -> Files:
-        """The files that a call of one store works on."""
+    def files(self) -> Files:
+        """The files that a call works on."""
         files = self._files
-        if name not in self._open_stores:
-            raise UnavailableError(f"{self.path}: {name} is closed")
+        if self._is_closed:
+            raise UnavailableError(f"{self.path}: the cluster is closed")
         if files is None:
             raise UnavailableError(f"{self.path}: not open: {self._failure or 'its files could not be read'}")
         return files
 
-    def refreshed(self, name: str, looks: int) -> Files:
+    def refreshed(self, looks: int) -> Files:
         """`files`, with all that the owner had written when `looks` was read. A reader that is not the owner holds the
         lock.
 
         Reads that waited for the lock share one look at the owner's files, which takes longer than a read.
         """
-        if self._follower is not None and name in self._open_stores and (self._files is None or self.looks == looks):
+        if self._follower is not None and not self._is_closed and (self._files is None or self.looks == looks):
             self.looks += 1
             self._files = None
             self._files = self._follower.catch_up()
-        return self.files(name)
+        return self.files()
 
-    def writable(self, name: str) -> Files:
+    def writable(self) -> Files:
         """`files`, for a write. Opens the files again after a failed write: until then RocksDB takes no other."""
         if self.is_secondary:
             raise RefusedError(f"{self.path}: opened for reading only: another process owns it")
         if self._failure is not None:
             with self.lock:
                 self._reopen()
-        return self.files(name)
+        return self.files()
 
     def write(self, files: Files, name: str, batch: WriteBatch, *, durable: bool) -> None:
         """Writes to the table of that name. Under the lock."""
@@ -208,7 +201,7 @@ class RocksCluster:
 
     def _reopen(self) -> None:
         """Opens the files again after a failed write. While the disk is full, the old ones still serve reads."""
-        if self._failure is None or not self._open_stores:
+        if self._failure is None or self._is_closed:
             return
         try:
             has_room = shutil.disk_usage(self.path).free >= rocksdb_files.REOPEN_FREE_BYTES
@@ -244,7 +237,7 @@ class RocksStore:
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         check_batch(self._table, batch)
-        files = self._cluster.writable(self._table.name)
+        files = self._cluster.writable()
         from feedstore.widecolumn.arrays import gathered  # noqa: PLC0415 - it needs numpy, which a reader does not load
 
         puts, markers = gathered(self._table, batch)
@@ -271,7 +264,7 @@ class RocksStore:
         position = row if after is None else row + after + _PAST_COLUMN
         looks = self._cluster.looks
         with self._reading:
-            files = self._cluster.refreshed(self._table.name, looks)
+            files = self._cluster.refreshed(looks)
             family = files.families[self._table.name]
             runs = self._dead_runs.rows.get(row)
             start = step_over(runs, position) if runs else position
@@ -296,7 +289,7 @@ class RocksStore:
             check_row(self._table, row)
         looks = self._cluster.looks
         with self._reading:
-            family = self._cluster.refreshed(self._table.name, looks).families[self._table.name]
+            family = self._cluster.refreshed(looks).families[self._table.name]
             keys = [self._deciding_of(family, row) for row in rows]
         return [[Cell(v.column, v.timestamp) for v in map(self._decode, each) if not v.is_marker] for each in keys]
 
@@ -319,7 +312,7 @@ class RocksStore:
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         check_row(self._table, row)
         with self._reading:
-            family = self._cluster.files(self._table.name).families[self._table.name]
+            family = self._cluster.files().families[self._table.name]
             keys = self._whole_row(family, row, _SLOW_CHUNK_KEYS_MAX)
         return masks([*map(self._decode, keys)], columns)
 
@@ -327,11 +320,11 @@ class RocksStore:
         check_range(self._table, start, stop)
         looks = self._cluster.looks
         with self._reading:
-            self._cluster.refreshed(self._table.name, looks)
+            self._cluster.refreshed(looks)
         return self._scan(start, stop)
 
     def sweep(self, now_ms: int) -> Sweep:
-        self._cluster.writable(self._table.name)
+        self._cluster.writable()
         rows = trimmed = masked = markers = 0
         for row, keys in self._rows(b""):
             rows += 1
@@ -346,9 +339,6 @@ class RocksStore:
                 markers += len(drop.markers)
         self._compact()
         return Sweep(rows, trimmed, masked, markers)
-
-    def close(self) -> None:
-        self._cluster.close_store(self._table.name)
 
     def _read_resolving(self, files: Files, row: bytes, position: bytes, limit: int) -> list[bytes]:
         """Reads a page that meets markers or older versions, on one view of the row."""
@@ -405,7 +395,7 @@ class RocksStore:
         usual = count = min(most, _FIRST_CHUNK_KEYS)
         while True:
             with self._reading:
-                family = self._cluster.files(self._table.name).families[self._table.name]
+                family = self._cluster.files().families[self._table.name]
                 keys = self._take(family, position, count, ONCE)
             end = len(keys)
             if end == count:  # the last row may continue
@@ -431,7 +421,7 @@ class RocksStore:
         have been written meanwhile under the very key that was to be dropped.
         """
         with self._cluster.lock:
-            files = self._cluster.files(self._table.name)
+            files = self._cluster.files()
             keys = self._whole_row(files.families[self._table.name], row, len(seen) + 64)
             if keys != seen:
                 drop = self._garbage(keys, now_ms)
@@ -451,7 +441,7 @@ class RocksStore:
         return [row for row, count in counted.items() if count >= self._dead_run_keys_min][:_LEARN_ROWS_MAX]
 
     def _compact(self) -> None:
-        files = self._cluster.files(self._table.name)
+        files = self._cluster.files()
         files.refuse_another()
         rocksdb_files.compact(self._cluster.path, files.families[self._table.name])
         with self._cluster.lock:

@@ -1,0 +1,39 @@
+"""A cluster in HBase that was closed says so by itself: no server is asked."""
+
+from collections.abc import Callable
+
+import pytest
+from widecolumn_adapters import TABLE
+
+from feedstore.widecolumn import Put, UnavailableError, WideColumnStore
+from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.hbase import cluster as hbase_cluster
+
+ROW, A = b"r1", b"aaa"
+
+
+@pytest.mark.parametrize("reads", ["direct", "gateways"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store: store.apply([Put([(ROW, 1)], [A])]),
+        lambda store: store.apply([Put([(ROW, 1)], [b"%03d" % number for number in range(999)])] * 100),
+        lambda store: store.read(ROW, None, 1),
+        lambda store: store.cells(ROW),
+        lambda store: store.cells_of([ROW]),
+        lambda store: store.masks(ROW, [A]),
+        lambda store: list(store.scan()),
+        lambda store: store.sweep(1),
+    ],
+)
+def test_a_closed_cluster_says_so(
+    call: Callable[[WideColumnStore], object], reads: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[Callable[[], None]] = []
+    monkeypatch.setattr(hbase_cluster, "on_a_thread", lambda _: looks.append)
+    cluster = HBaseCluster.open(f"hbase://127.0.0.1:9/?thrift1=127.0.0.1:9&reads={reads}", [TABLE], check=False)
+    cluster.close()
+    cluster.close()
+    with pytest.raises(UnavailableError, match="the cluster is closed"):
+        call(cluster.table(TABLE.name))
+    assert not looks, "nothing is begun"
