@@ -4,6 +4,8 @@ The errors of each port derive from these, so that code which needs only the ans
 pipeline, and the tables that turn errors into exit codes and HTTP statuses.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 OF_ANOTHER_PROCESS: Final = "opened before this process was forked: open it in each process, after the fork only"
@@ -43,3 +45,12 @@ class MissingExtraError(ConfigError):
 
     def __init__(self, wants: str, extra: str, error: ImportError) -> None:
         super().__init__(f"{wants}: in the checkout of feedstore, pip install --editable '.[{extra}]' ({error})")
+
+
+@contextmanager
+def needing_extra(wants: str, extra: str) -> Iterator[None]:
+    """Imports libraries of an extra in its block. Raises MissingExtraError if one is not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(wants, extra, error) from error

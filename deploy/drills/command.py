@@ -13,7 +13,7 @@ from deploy.drills.history import HistoryError
 from deploy.drills.hosts import HostError, Hosts, NotDrillableError, NotHealedError
 from deploy.drills.report import DrillRun, Report, sections
 from deploy.local.signals import unwinding
-from feedstore.errors import MissingExtraError
+from feedstore.errors import needing_extra
 from feedstore.follows.port import FollowStoreError
 from feedstore.widecolumn import StoreError
 from workers.cli.output import answer, emit_json, note, say
@@ -117,12 +117,10 @@ def drill_run(
       feedctl drill run all
     """
     config = session.config
-    try:
+    with needing_extra("to run drills", "drills"):
         from deploy.drills import course, running  # noqa: PLC0415 - they need extras
 
         docker = Hosts.connect()
-    except ImportError as error:
-        raise MissingExtraError("to run drills", "drills", error) from error
     folder = out or session.home / "drills"
     chosen = list(DRILLS) if _ALL in names else list(dict.fromkeys(names))
     plans = [

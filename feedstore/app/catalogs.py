@@ -20,7 +20,7 @@ from feedstore.catalog.service import CatalogService, ServedCatalog
 from feedstore.catalog.settings import PINS, CatalogSettings, kind_of
 from feedstore.catalog.watch import CatalogWatch
 from feedstore.clocks import wall_ms
-from feedstore.errors import ConfigError, MissingExtraError
+from feedstore.errors import ConfigError, needing_extra
 from feedstore.follows.pin_source import FollowStorePins, PinSource
 from feedstore.follows.store import FollowStore
 from feedstore.replicas.attempts import InPlace, OnThreads, Reads
@@ -94,12 +94,10 @@ def _in_files(config: Config, cluster: ClusterConfig, catalog: str) -> CatalogPl
 
 def _in_hbase(cluster: ClusterConfig, catalog: str, fetches_at_once: int) -> CatalogPlace:
     """Tables in the namespace of the cluster."""
-    try:
+    with needing_extra(f"cluster {cluster.name} is HBase", "hbase"):
         from feedstore.catalog.hbase.reader import HBaseCatalogReader  # noqa: PLC0415 - its libraries are an extra
         from feedstore.catalog.hbase.store import HBaseCatalogStore  # noqa: PLC0415 - the same
         from feedstore.widecolumn.hbase import Addresses, HBaseCluster  # noqa: PLC0415 - the same
-    except ImportError as error:
-        raise MissingExtraError(f"cluster {cluster.name} is HBase", "hbase", error) from error
     try:
         Addresses.parse(cluster.url)
     except ValueError as error:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, assert_never
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.app.places import ClusterPlace
-from feedstore.errors import ConfigError, MissingExtraError
+from feedstore.errors import ConfigError, needing_extra
 from feedstore.metering import UNCOUNTED, Meter
 
 if TYPE_CHECKING:
@@ -32,10 +32,8 @@ def place(config: Config, name: str, meter: Meter = UNCOUNTED) -> ClusterPlace:
 
 def gateways(cluster: configuration.ClusterConfig, meter: Meter = UNCOUNTED) -> "HBasePlace":
     """The place of a cluster in HBase. meter: counts its reads. Raises ConfigError."""
-    try:
+    with needing_extra(f"cluster {cluster.name} is HBase", "hbase"):
         from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
-    except ImportError as error:
-        raise MissingExtraError(f"cluster {cluster.name} is HBase", "hbase", error) from error
     try:
         return HBasePlace(cluster.url, cluster.name, meter)
     except ValueError as error:

@@ -1,7 +1,7 @@
 """Turns the configuration into a tracer."""
 
 from feedstore.app.config import Config
-from feedstore.errors import MissingExtraError
+from feedstore.errors import needing_extra
 from feedstore.tracing import UNTRACED, Tracer
 
 
@@ -13,8 +13,6 @@ def open_tracer(config: Config, program: str) -> Tracer:
     settings = config.traces
     if settings.endpoint is None:
         return UNTRACED
-    try:
+    with needing_extra("to send traces", "traces"):
         from feedstore.tracing import otel  # noqa: PLC0415 - its library is an extra
-    except ImportError as error:
-        raise MissingExtraError("to send traces", "traces", error) from error
     return otel.exporting(settings.endpoint, settings.sample, program, config.queue_scheme)

@@ -11,7 +11,7 @@ from feedstore.app.config import Config
 from feedstore.app.places import Prepare, replica
 from feedstore.clocks import HomeClock, Machine, wall_ms
 from feedstore.domain import InvalidValueError
-from feedstore.errors import ConfigError, MissingExtraError
+from feedstore.errors import ConfigError, needing_extra
 from feedstore.following import FEEDS, feed_table, trusted_watermark
 from feedstore.follows import sqlite
 from feedstore.follows.store import FollowStore
@@ -170,10 +170,8 @@ def missing_follows(config: Config) -> list[str]:
 
 def mysql_servers(config: Config) -> list["MySQLServer"]:
     """The servers and databases of a follow store in MySQL; asks none of them. Raises ConfigError."""
-    try:
+    with needing_extra("the follow store is in MySQL", "mysql"):
         from feedstore.follows.mysql import server  # noqa: PLC0415 - PyMySQL is an extra
-    except ImportError as error:
-        raise MissingExtraError("the follow store is in MySQL", "mysql", error) from error
     try:
         return [server(url, config.home, os.environ) for url in config.shards]
     except (InvalidValueError, OSError) as error:

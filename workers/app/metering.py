@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from feedstore.app.config import Config
-from feedstore.errors import ConfigError, MissingExtraError
+from feedstore.errors import ConfigError, needing_extra
 from feedstore.metering import Counting, Counts
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
@@ -118,10 +118,8 @@ def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEnd
         yield None
         return
     key = "--metrics" if at else f"{config.sources.blamed('metrics.listen')}: metrics.listen"
-    try:
+    with needing_extra("to serve metrics", "metrics"):
         from feedstore.metering import exposition, server  # noqa: PLC0415 - its library is an extra
-    except ImportError as error:
-        raise MissingExtraError("to serve metrics", "metrics", error) from error
     try:
         listener = server.listen(address)
     except ConfigError as error:

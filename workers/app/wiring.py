@@ -17,7 +17,7 @@ from feedstore.app.places import replica
 from feedstore.background import on_a_thread
 from feedstore.boards import Boards
 from feedstore.catalog.settings import posted
-from feedstore.errors import ConfigError, MissingExtraError, NotNowError
+from feedstore.errors import ConfigError, NotNowError, needing_extra
 from feedstore.following import FEEDS, Limits
 from feedstore.lazy import Closable, later
 from feedstore.metering import Counting
@@ -228,10 +228,8 @@ def _create_topics(config: Config, first_offset: int) -> None:
 
 def kafka_address(config: Config) -> "KafkaAddress":
     """Where the queue's brokers are. Raises ConfigError."""
-    try:
+    with needing_extra("the queue is Kafka", "kafka"):
         from workers.queue.kafka import parse  # noqa: PLC0415 - its library is an extra
-    except ImportError as error:
-        raise MissingExtraError("the queue is Kafka", "kafka", error) from error
     try:
         return parse(config.queue, config.home, os.environ)
     except (ValueError, OSError) as error:

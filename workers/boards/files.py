@@ -6,7 +6,7 @@ from pathlib import Path
 
 from feedstore import durable
 from feedstore.boards import MAX_PAGE, Boards, Place
-from feedstore.errors import MissingExtraError
+from feedstore.errors import needing_extra
 
 
 def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], None]) -> int:
@@ -16,11 +16,9 @@ def export(boards: Boards, board: int, path: Path, on_progress: Callable[[int], 
 
     Raises ConfigError if Parquet's library is missing; OSError, FollowStoreUnavailableError.
     """
-    try:
+    with needing_extra(f"{path}: Parquet", "parquet"):
         import pyarrow as pa  # noqa: PLC0415 - its library is an extra
         from pyarrow import parquet  # noqa: PLC0415
-    except ImportError as error:
-        raise MissingExtraError(f"{path}: Parquet", "parquet", error) from error
     schema = pa.schema(
         [
             ("pin", pa.int64()),

@@ -16,7 +16,7 @@ from feedstore.catalog.checks import check_entry
 from feedstore.catalog.port import MAX_KEY_BYTES, MAX_RECORD_BYTES, CatalogRefusedError, CatalogUnavailableError, Update
 from feedstore.catalog.posting import UPDATES_MAX, UpdateLine, compact
 from feedstore.domain import InvalidValueError
-from feedstore.errors import MissingExtraError
+from feedstore.errors import needing_extra
 
 _LINE_BYTES_MAX: Final = 8 * (MAX_KEY_BYTES + MAX_RECORD_BYTES)
 _COLUMNS: Final = ("key", "record")
@@ -109,10 +109,8 @@ def _wrong(error: Exception, line: bytes, into: type[Any]) -> str:
 
 
 def _rows(path: Path) -> Entries:
-    try:
+    with needing_extra(f"{path}: Parquet", "parquet"):
         from pyarrow import ArrowException, parquet  # noqa: PLC0415 - its library is an extra
-    except ImportError as error:
-        raise MissingExtraError(f"{path}: Parquet", "parquet", error) from error
     try:
         with parquet.ParquetFile(path, buffer_size=_ROWS_BYTES) as file:
             names = file.schema_arrow.names

@@ -20,7 +20,7 @@ from feedstore.app.services import Services, open_services, services_on
 from feedstore.app.tracing import open_tracer
 from feedstore.app.wiring import clock_of
 from feedstore.catalog.settings import posted
-from feedstore.errors import ConfigError, MissingExtraError, PortError
+from feedstore.errors import ConfigError, PortError, needing_extra
 from feedstore.following import metrics as of_reads
 from feedstore.http.queues import Queues
 from feedstore.metering import Counting, definitions_of
@@ -83,10 +83,8 @@ def serve(session: Session, host: str, port: int) -> None:
 
 def listening(config: Config, host: str, port: int) -> "closing[socket.socket]":
     """Opens a socket to serve on, closed at the end. Raises ConfigError."""
-    try:
+    with needing_extra("to serve HTTP", "http"):
         from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
-    except ImportError as error:
-        raise MissingExtraError("to serve HTTP", "http", error) from error
     return closing(http_wiring.listen(config, host, port))
 
 
