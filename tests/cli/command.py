@@ -21,7 +21,8 @@ from workers.app import wiring
 from workers.app.home import private, worker_lock
 from workers.cli import main
 from workers.cli.session import Session
-from workers.cli.work import Stop, all_idle, run_until
+from workers.cli.signals import Stop
+from workers.cli.work import all_idle, run_until
 from workers.following.ports import Ports
 
 FEEDCTL = "from workers.cli import main; main()"

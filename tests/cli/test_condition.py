@@ -20,9 +20,10 @@ from tests.cli.template import run
 from workers.app import home
 from workers.app.rebuild import recreate
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
+from workers.cli.signals import Stop
 from workers.cli.status import workers
 from workers.cli.top import LastLook, rendered
-from workers.cli.work import Stop, recorded_landed, run_until
+from workers.cli.work import recorded_landed, run_until
 from workers.following.landed import REBUILDING_MS
 
 MINUTE_MS = 60_000

@@ -17,7 +17,8 @@ from tests.stack.own_home import own_home
 from tests.widecolumn.hbase_regions import Regions
 from workers.app import wiring
 from workers.cli.session import Session
-from workers.cli.work import Stop, all_idle, run_until
+from workers.cli.signals import Stop
+from workers.cli.work import all_idle, run_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("trim")]
 

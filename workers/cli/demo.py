@@ -23,7 +23,7 @@ from workers.app import home, logs, replay, wiring
 from workers.cli import serve
 from workers.cli.output import Heartbeat, ProgressLine, heading, note, say, styled
 from workers.cli.session import CommandRefusedError, Session, TryLaterError, pass_session
-from workers.cli.work import stopping
+from workers.cli.signals import handled, stopping
 from workers.following import synthetic_actions
 from workers.following.groups import EXPANDER, RELAY
 
@@ -91,16 +91,14 @@ def _ended_by_sigterm() -> Iterator[None]:
         stopped.append(TryLaterError(f"stopped by {signal.Signals(number).name}"))
         raise stopped[-1]
 
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    except Exception as error:
-        if not stopped or error is stopped[-1]:
-            raise
-        # The signal came inside of what cannot be interrupted, as an import, which then failed in another way.
-        raise stopped[-1] from error
-    finally:
-        signal.signal(signal.SIGTERM, before)
+    with handled(end, signal.SIGTERM):
+        try:
+            yield
+        except Exception as error:
+            if not stopped or error is stopped[-1]:
+                raise
+            # The signal came inside of what cannot be interrupted, as an import, which then failed in another way.
+            raise stopped[-1] from error
 
 
 class Shown(NamedTuple):

@@ -11,8 +11,9 @@ from workers.app import rebuild as rebuilding
 from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, pass_session
+from workers.cli.signals import Stop, stopping
 from workers.cli.verify import Total, cluster_option, found, saying_how_to_ask_one, show, spelled
-from workers.cli.work import Stop, able, recorded_landed, refuse_shards_apart, run_until, run_worker, stopping
+from workers.cli.work import able, recorded_landed, refuse_shards_apart, run_until, run_worker
 from workers.following.lost_actions import refuse_lost
 from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange

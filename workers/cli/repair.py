@@ -21,6 +21,7 @@ from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, emit_json, heartbeat, note, plural, say
 from workers.cli.session import REFUSED, CommandRefusedError, Parsed, Session, TryLaterError, json_option, pass_session
+from workers.cli.signals import stopping
 from workers.cli.verify import (
     Total,
     cluster_option,
@@ -32,7 +33,7 @@ from workers.cli.verify import (
     verifier,
     wait_option,
 )
-from workers.cli.work import able, recorded_landed, refuse_shards_apart, run_worker, stopping
+from workers.cli.work import able, recorded_landed, refuse_shards_apart, run_worker
 from workers.following import repair as repairing
 from workers.following.faults import fault
 from workers.following.ports import Ports

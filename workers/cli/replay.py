@@ -6,7 +6,7 @@ import stat
 import sys
 from collections.abc import Callable
 from types import FrameType
-from typing import Any, BinaryIO, Self, cast
+from typing import BinaryIO, cast
 
 import click
 
@@ -17,6 +17,7 @@ from workers.app import replay as replaying
 from workers.app.replay import ByteStream, InterruptedReplayError, Replayed
 from workers.cli.output import ProgressLine, answer, note, plural
 from workers.cli.session import REFUSED, MisusedError, Session, StoppedError, TryLaterError, json_option, pass_session
+from workers.cli.signals import handled
 
 
 @click.command(short_help="Record the actions of a file of JSON lines.")
@@ -74,7 +75,8 @@ def _replay(source: BinaryIO, follows: FollowStore, from_line: int) -> Replayed:
     def bad_line(number: int, reason: str) -> None:
         note(f"line {number}: {reason}")
 
-    with _Signals(source) as signals:
+    signals = _Signals(source)
+    with handled(signals.note, signal.SIGINT, signal.SIGTERM):
         try:
             return replaying.replay(
                 signals,
@@ -105,15 +107,6 @@ class _Signals:
         self.came: int | None = None
         self._source = source
         self._reading = False
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        self._before = {number: signal.signal(number, self._note) for number in (signal.SIGINT, signal.SIGTERM)}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
 
     def read1(self, size: int) -> bytes:
         """Reads. Raises KeyboardInterrupt if a signal came."""
@@ -129,15 +122,15 @@ class _Signals:
         show(done, bytes_read)
         self._refuse()
 
-    def _refuse(self) -> None:
-        if self.came is not None:
-            raise KeyboardInterrupt
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def note(self, number: int, frame: FrameType | None) -> None:
         again = self.came is not None
         self.came = number
         if again or self._reading:
             signal.default_int_handler(number, frame)
+
+    def _refuse(self) -> None:
+        if self.came is not None:
+            raise KeyboardInterrupt
 
 
 def _size(source: BinaryIO) -> int:

@@ -30,7 +30,7 @@ from workers.app.home import HomeBusyError
 from workers.app.queue_status import LazyQueues, OpenQueues
 from workers.cli.output import note, say
 from workers.cli.session import Session, pass_session
-from workers.cli.work import stopping
+from workers.cli.signals import stopping
 from workers.following.ports import Ports
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.runtime import WorkerFailedError

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from types import FrameType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import click
 
@@ -16,6 +16,7 @@ from workers.cli.condition import ClusterStatus, Condition, look, looking, probl
 from workers.cli.looks import Looks
 from workers.cli.output import Heartbeat, ago, can_draw, counted, draw, say
 from workers.cli.session import DURATION, REFUSED, Session, pass_session
+from workers.cli.signals import handled
 from workers.cli.status import workers
 from workers.following.landed import REBUILDING_MS
 from workers.following.ports import Ports
@@ -50,7 +51,8 @@ def top(session: Session, every_ms: int, *, once: bool) -> None:
         if once:
             _once(session, every_ms / 1_000)
         else:
-            with Interrupt() as interrupt:
+            interrupt = Interrupt()
+            with handled(interrupt.note, signal.SIGINT):
                 _again(session, every_ms / 1_000, interrupt)
 
 
@@ -63,14 +65,7 @@ class Interrupt:
     def __init__(self) -> None:
         self.came = False
 
-    def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._note)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        signal.signal(signal.SIGINT, self._before)
-
-    def _note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as the interpreter calls it
+    def note(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as the interpreter calls it
         self.came = True
         raise KeyboardInterrupt
 

@@ -2,12 +2,10 @@
 
 import contextlib
 import math
-import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from threading import Event
-from types import FrameType
 from typing import Final
 
 import click
@@ -24,7 +22,8 @@ from workers.app import rebuild as rebuilding
 from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, ago
-from workers.cli.session import DURATION, CommandRefusedError, Session, StoppedError, TryLaterError, pass_session
+from workers.cli.session import DURATION, CommandRefusedError, Session, TryLaterError, pass_session
+from workers.cli.signals import Stop, stopping
 from workers.following import landed
 from workers.following.groups import EXPANDER, TICKERS, writer_group
 from workers.following.ports import Ports
@@ -111,18 +110,6 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
             return
         ends = partial(all_idle, session, ports, away_s=wait_ms / 1_000) if until_idle else None
         run_worker(session, ports, writers, stop, ends, endpoint)
-
-
-class Stop(Event):
-    """An event that is set by a signal, or never. interrupted: whether that was Ctrl-C."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.interrupted = False
-
-    def error(self, message: str) -> click.ClickException:
-        """The end of a command that was stopped before its own end."""
-        return StoppedError(message) if self.interrupted else TryLaterError(message)
 
 
 Ends = Callable[[Worker], until.End]
@@ -275,24 +262,6 @@ def clusters_of(worker: Worker, ports: Ports) -> list[str]:
     """The clusters that a worker still writes."""
     running = worker.running()
     return [name for name in ports.replicas if writer_group(name) in running]
-
-
-@contextlib.contextmanager
-def stopping() -> Iterator[Stop]:
-    """Lets SIGTERM and SIGINT set the event; a second signal ends the process at once, as if it had been killed."""
-    stop = Stop()
-
-    def handle(number: int, _: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        stop.interrupted = number == signal.SIGINT
-        stop.set()
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @click.command(short_help="Run one relay: from the follow store to the queue.")
