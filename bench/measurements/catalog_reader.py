@@ -152,7 +152,7 @@ def reached(windows: Sequence[Sequence[Step]], *, follow: bool) -> Reached:
         for ts, saved, keys in window:
             at.ms = max(at.ms, ts)
             if not is_warm and ts >= window[0].ts + WINDOW_MS // 2:
-                is_warm, before = True, catalog.counts().store_keys
+                is_warm, before = True, catalog.counts().fetched
             if follow:
                 if saved is not None:
                     catalog.entered(update_of(saved))
@@ -163,7 +163,7 @@ def reached(windows: Sequence[Sequence[Step]], *, follow: bool) -> Reached:
                 asked += len(keys)
                 behind_ms = max(behind_ms, got.behind_ms or 0)
         if is_warm:
-            stored += catalog.counts().store_keys - before
+            stored += catalog.counts().fetched - before
         held = max(held, catalog.cache_bytes())
         catalog.close()
     assert asked, "the actions are too few: a process is warm after an hour of them"

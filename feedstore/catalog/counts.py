@@ -20,8 +20,8 @@ class CatalogCounts:
     the store did not answer), fetched, joined (fetched by another batch that had begun before), missing (no record, or
     no answer). source: missing keys that the caller then looked for in the source itself.
 
-    fetches: calls of the store. failed_fetches: how many of these failed. store_keys: how many keys they were for.
-    took: the calls that did not fail, by the cluster that answered. updates: how many updates replaced an entry.
+    fetches: calls of the store. failed_fetches: how many of these failed. took: the others, by the cluster that
+    answered. updates: how many updates replaced an entry.
     """
 
     hit: int = 0
@@ -32,7 +32,6 @@ class CatalogCounts:
     source: int = 0
     fetches: int = 0
     failed_fetches: int = 0
-    store_keys: int = 0
     took: dict[str, Took] = field(default_factory=dict)
     updates: int = 0
 
@@ -58,12 +57,11 @@ class CatalogCounting:
             self._counts.fetched += fetched
             self._counts.joined += joined
 
-    def fetched(self, keys: int, cluster: str | None, took_s: float) -> None:
+    def fetched(self, cluster: str | None, took_s: float) -> None:
         """Counts a call of the store that has ended. cluster: the one that answered; None: the call failed."""
         with self._lock:
             counts = self._counts
             counts.fetches += 1
-            counts.store_keys += keys
             if cluster is None:
                 counts.failed_fetches += 1
             else:

@@ -280,7 +280,7 @@ class Catalog(Generic[T]):
 
     def _ended(self, flight: Flight[T], attempt: Attempt[Fetched]) -> None:
         cluster = attempt.answer.cluster if attempt.error is None else None
-        self.counting.fetched(len(flight.keys), cluster, attempt.took_s)
+        self.counting.fetched(cluster, attempt.took_s)
         if attempt.error is not None:
             self._fail(flight, attempt.error)
             return

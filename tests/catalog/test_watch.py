@@ -115,9 +115,9 @@ def test_swaps_are_counted_once_whoever_made_them():
 
 def test_metrics_say_how_long_the_current_generation_took_and_which_cluster_answered():
     counting = CatalogCounting()
-    counting.fetched(10, "a", 0.25)
-    counting.fetched(10, "a", 0.25)
-    counting.fetched(5, None, 1.0)
+    counting.fetched("a", 0.25)
+    counting.fetched("a", 0.25)
+    counting.fetched(None, 1.0)
     facts = Facts(using(NEW._replace(took_ms=2_500)), Delta(1, 5_000, 0), 6_000, swaps=3)
     state = CatalogState("pins", {"a": facts, "b": None}, counting.counts(), 0, None)
     samples = {

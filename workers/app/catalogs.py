@@ -187,7 +187,6 @@ class Builder:
         random: Callable[[], float],
     ) -> None:
         self.name = f"catalog-{catalog}-{cluster}-builder"
-        self._config = config
         self._build_ms = config.catalogs[catalog].build_ms
         self._store = store
         words = ["--home", str(config.home), "catalog", "build", catalog, "--cluster", cluster]

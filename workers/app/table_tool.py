@@ -95,7 +95,6 @@ class _Lines:
     def __init__(self, stream: IO[str]) -> None:
         self._read: list[str] = []
         self._thread = threading.Thread(target=lambda: self._read.extend(stream), daemon=True)
-        self._stream = stream
         self._thread.start()
 
     def pass_on(self, line: Callable[[dict[str, Any]], None]) -> bool:

@@ -113,7 +113,6 @@ class FollowedDelta:
     """
 
     def __init__(self, directory: Directory, clock: Callable[[], float]) -> None:
-        self._directory = directory
         self._path = directory.delta
         self._clock = clock
         self._lock = threading.Lock()
