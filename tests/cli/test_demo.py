@@ -11,8 +11,11 @@ from subprocess import DEVNULL, PIPE, Popen
 import pytest
 from click.testing import CliRunner
 
+from feedstore.replicas.watermarks import Watermarks
+from feedstore.widecolumn import UnavailableError
 from tests.cli.command import FEEDCTL, Cli, eventually
-from workers.app import replay
+from workers.app import demo as demonstration
+from workers.app import home, replay, wiring
 from workers.cli import demo, main
 from workers.cli.session import TryLaterError
 from workers.following import synthetic_actions
@@ -64,6 +67,22 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(tmp_path: Path) -> None:
 
     assert (process.returncode, stderr.splitlines()[-1]) == (3, b"Error: stopped by SIGTERM")
     assert not list(tmp_path.glob("feed-demo-*"))
+
+
+def test_a_demo_that_is_stopped_while_it_opens_its_clusters_closes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(*_: object) -> None:
+        raise TryLaterError("stopped by SIGTERM")
+
+    monkeypatch.setattr(Watermarks, "wait", stopped)
+    config = home.create(tmp_path / "home", {})
+    ports = wiring.open_ports(config, "write")
+    with pytest.raises(TryLaterError):
+        demonstration.Demo(config, ports, demo._Console())
+    for replica in ports.replicas.values():
+        with pytest.raises(UnavailableError, match="closed"):
+            replica.progress.scan()
 
 
 def test_a_demo_that_is_stopped_inside_of_an_import_says_so_too(monkeypatch: pytest.MonkeyPatch) -> None:

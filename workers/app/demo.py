@@ -19,6 +19,7 @@ from feedstore.following import FEEDS, Page, feeds_ascending
 from feedstore.following.pages import FeedPages
 from feedstore.follows.port import ActionRefusedError, Request, actions_in
 from feedstore.follows.store import FollowStore
+from feedstore.lazy import closed_on_error
 from feedstore.portions import chunks
 from workers.app import until, wiring
 from workers.boards.walks import checked
@@ -73,7 +74,8 @@ class Demo:
         self._stage = stage
         self._names = [cluster.name for cluster in config.clusters]
         self._opened = contextlib.ExitStack()
-        self._read_from(ports)
+        with closed_on_error(self):  # a home that is removed while it is open would be written again
+            self._read_from(ports)
 
     @property
     def follows(self) -> FollowStore:
