@@ -65,6 +65,7 @@ class Writer:
         self._limits = limits
         self._late_before_ms = 0
         self._settled: defaultdict[int, Settled] = defaultdict(Settled)  # by partition of the deliveries
+        self._counted: defaultdict[int, int] = defaultdict(int)  # the most partitions that a tick named in each
         self._noted: dict[Through, int] = {}
 
     def late_before_ms(self) -> int:
@@ -141,16 +142,17 @@ class Writer:
         partitions that do not exist.
         """
         ahead_ms = self._follows.about_now().latest_ms + APART_MAX_MS
-        partitions: dict[int, int] = {}
+        told: set[int] = set()
         for partition, tick in ticks:
             if tick.settled_ms <= ahead_ms and self._known.had(tick):
-                settled = self._settled[partition]
-                settled.note(tick)
-                partitions[partition] = max(self._partitions(tick), settled.partitions, partitions.get(partition, 0))
+                self._settled[partition].note(tick)
+                # A tick that was counted before a partition was added may be published after one that names it.
+                self._counted[partition] = max(self._partitions(tick), self._counted[partition])
+                told.add(partition)
         later: dict[Through, int] = {}
-        for partition, of in partitions.items():
+        for partition in told:
             settled = self._settled[partition]
-            through, settled_ms = Through(partition, of, settled.sources), settled.settled_ms()
+            through, settled_ms = Through(partition, self._counted[partition], settled.sources), settled.settled_ms()
             if settled_ms is not None and settled_ms > self._noted.get(through, 0):
                 later[through] = settled_ms
         if later:

@@ -56,20 +56,17 @@ class Settled:
     """The settled time by all ticks that one reader has met, in all partitions of the first topic, or by those that
     came through one partition of the second. After a gap the reader must begin with a new object.
 
-    sources, partitions: the largest numbers of partitions of the first and of the second topic that a tick named; 0
-        before the first one. A tick that was counted earlier, and published later, may name fewer.
+    sources: the largest number of partitions of the first topic that a tick named; 0 before the first tick.
     """
 
     def __init__(self) -> None:
         self._by_source: dict[int, int] = {}
         self.sources = 0
-        self.partitions = 0
 
     def note(self, tick: Tick) -> None:
         """Notes that the reader has done all that precedes the tick in its partition."""
         self._by_source[tick.source] = max(tick.settled_ms, self._by_source.get(tick.source, 0))
         self.sources = max(tick.sources, self.sources)
-        self.partitions = max(tick.partitions or 0, self.partitions)
 
     def settled_ms(self) -> int | None:
         """A time such that the reader has done everything that committed before it and was published in what it reads;
