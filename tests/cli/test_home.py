@@ -105,6 +105,19 @@ def _made(path: Path) -> str:
     return "made"
 
 
+def test_a_directory_that_is_gone_is_not_taken_for_an_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    monkeypatch.delenv("FEED_HOME", raising=False)
+    gone.rmdir()
+    result = CliRunner().invoke(main, ["status"])
+    assert (result.exit_code, result.stderr) == (
+        2,
+        "Error: the directory in which this was called: No such file or directory\n",
+    )
+
+
 def test_a_home_that_is_missing_says_how_to_make_one(empty: Cli) -> None:
     for words in (
         ["feed", 1],

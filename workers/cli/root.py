@@ -23,7 +23,16 @@ from workers.app import home as home_files
 from workers.app.hints import shown
 from workers.cli import output
 from workers.cli.output import Heartbeat, OutputClosedError, OutputError, ProgressLine, note
-from workers.cli.session import CLOSED, INTERRUPTED, NOT_NOW, CommandRefusedError, MisusedError, Session, TryLaterError
+from workers.cli.session import (
+    CLOSED,
+    INTERRUPTED,
+    NOT_NOW,
+    USAGE,
+    CommandRefusedError,
+    MisusedError,
+    Session,
+    TryLaterError,
+)
 from workers.pipeline.runtime import WorkerFailedError
 from workers.queue.port import PositionLostError
 
@@ -79,6 +88,9 @@ class _Feedctl(click.Group):
         except OutputError as error:
             note(f"Error: {error}")
             sys.exit(NOT_NOW)
+        except FileNotFoundError as error:
+            note(f"Error: {error.filename or 'the directory in which this was called'}: {error.strerror}")
+            sys.exit(USAGE)
         except OSError as error:
             # From help, or from an error's own line: click writes both.
             note(f"Error: the output cannot be written: {error.strerror}")
