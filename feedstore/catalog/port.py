@@ -162,11 +162,16 @@ class CatalogReader(CatalogFetcher, Protocol):
     def delta(self) -> Delta:
         """How complete the updates are."""
 
+    def check(self) -> None:
+        """Opens what is in use, as each fetch does. Raises CatalogUnavailableError if it cannot be read now; of records
+        only a fetch can say that. NoGenerationError: nothing is in use.
+        """
+
     def rollbacks(self) -> int:
         """How many rollbacks there were: times that a generation came into use that is not later than the one before
-        it. The number may be a second old. A fetch of this reader that begins after this call reads the generation that
-        was current when the number was taken, or one that came into use later. If the number has changed, what was
-        fetched before may be from a wrong batch.
+        it. It is known also if what is in use cannot be read. The number may be a second old. A fetch of this reader
+        that begins after this call reads the generation that was current when the number was taken, or one that came
+        into use later. If the number has changed, what was fetched before may be from a wrong batch.
         """
 
     def close(self) -> None: ...

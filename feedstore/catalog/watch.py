@@ -2,10 +2,11 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from feedstore.catalog import rule
-from feedstore.catalog.port import Delta, Generation
+from feedstore.catalog.port import Delta, Generation, NoGenerationError
 from feedstore.catalog.replicas import CatalogSource
 from feedstore.clocks import behind_ms
 
@@ -77,6 +78,8 @@ class CatalogWatch:
         with self._lock:
             if self._swaps == swaps:  # otherwise these facts may be from before the swap
                 self._facts[source.name] = facts.after(self._facts[source.name])
+        with suppress(NoGenerationError):
+            source.reader.check()
         return delta.known_ms or None
 
     def _hear_rollbacks(self, source: CatalogSource) -> None:

@@ -75,6 +75,11 @@ class MemoryCatalog:
         with self._lock:
             return self._delta._replace(entries=len(self._updates))
 
+    def check(self) -> None:
+        with self._lock:
+            if self._current is None:
+                raise NoGenerationError("no generation of this catalog is in use: load one and use it")
+
     def rollbacks(self) -> int:
         with self._lock:
             return self._rollbacks

@@ -42,6 +42,7 @@ class FakeReader:
         self.known_ms = known_ms
         self.generation = "1-a"
         self.rolled_back = 0
+        self.unreadable = False
         self.calls: list[list[bytes]] = []
         self.deadlines: list[float | None] = []
         self.fails = 0
@@ -77,6 +78,10 @@ class FakeReader:
             self.fails -= 1
             raise self.error
         return Delta(1, self.known_ms, 0)
+
+    def check(self) -> None:
+        if self.unreadable:
+            raise CatalogUnavailableError("damaged")
 
     def rollbacks(self) -> int:
         return self.rolled_back

@@ -62,6 +62,18 @@ def test_a_rollback_is_heard_although_the_rest_of_a_look_fails():
     assert heard == [True], "once"
 
 
+def test_a_cluster_whose_generation_cannot_be_read_does_not_answer_and_its_rollback_is_heard():
+    heard: list[bool] = []
+    watch, reader = CatalogWatch(["a"], lambda: heard.append(True), lambda: 6_000), Shown()
+    source = CatalogSource("a", reader, InPlace())
+    watch.look(source)
+    reader.rolled_back = 1
+    reader.unreadable = True
+    with pytest.raises(CatalogUnavailableError, match="damaged"):
+        watch.look(source)
+    assert heard == [True]
+
+
 def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left():
     watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
     source = CatalogSource("a", reader, InPlace())

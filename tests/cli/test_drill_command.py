@@ -183,7 +183,8 @@ def test_a_picture_that_cannot_be_drawn_costs_no_report(
 
 def test_runs_are_listed_the_newest_last(empty: Cli, planned: list[Plan]) -> None:
     empty("init")
-    assert "No such file" in empty("drill", "history", code=2).stderr
+    assert "no run is kept there" in empty("drill", "history").stderr
+    assert "No such file" in empty("drill", "history", "--folder", empty.home / "nowhere.json", code=2).stderr
     empty("drill", "run", "kill-host", "--repeat", 2, code=1)
     empty("drill", "run", "kill-host-with-meta", code=1)
     (empty.home / "drills" / "older.json").write_text('{"version": 1}')

@@ -593,7 +593,7 @@ def test_actions_are_lost_if_something_was_relayed_and_their_group_has_no_positi
         assert "a: its watermark is not known yet" in cli("status", code=None).stdout
     else:
         assert "nothing was changed" in cli("reindex").stderr
-        assert cli.json("reindex") == {"again": 0, "gone": [], "unindexed_before_ms": None}
+        assert cli.json("reindex") == {"again": 0, "gone": [], "unindexed_before_ms": None, "lacking": []}
     cli.work()
     _right(cli, model)
 

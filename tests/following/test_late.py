@@ -533,6 +533,21 @@ def test_rule_12_deliveries_are_parked_though_no_broker_leads_a_partition_of_the
 # --------------------------------------------------------------------------------------------------------------------
 
 
+def actions_lost(pipeline: Pipeline) -> Ports:
+    """What is in the topic of actions is gone."""
+    for log in pipeline.queue._state.logs[ACTIONS]:
+        log.earliest = log.end + 1
+        log.values.clear()
+        log.published_ms.clear()
+    return Ports(
+        pipeline.follows,
+        pipeline.queue,
+        MemoryDeadLetters(),
+        {name: Replica(name, {FEEDS: pipeline.feeds[name], PROGRESS: pipeline.notes[name]}) for name in "ab"},
+        lambda: pipeline.now_ms,
+    )
+
+
 @pytest.mark.parametrize("answers", [True, False], ids=["it says so", "it is away"])
 def test_rule_10_what_one_cluster_has_sent_back_comes_again_if_the_topic_is_lost(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, *, answers: bool
@@ -557,20 +572,11 @@ def test_rule_10_what_one_cluster_has_sent_back_comes_again_if_the_topic_is_lost
         pass
     pipeline.relay.step()
     pipeline.tasks.close()
-    for log in pipeline.queue._state.logs[ACTIONS]:
-        log.earliest = log.end + 1
-        log.values.clear()
-        log.published_ms.clear()
-    ports = Ports(
-        pipeline.follows,
-        pipeline.queue,
-        MemoryDeadLetters(),
-        {name: Replica(name, {FEEDS: pipeline.feeds[name], PROGRESS: pipeline.notes[name]}) for name in "ab"},
-        lambda: pipeline.now_ms,
-    )
+    ports = actions_lost(pipeline)
     assert lost_actions.are_lost(ports)
     pipeline.notes["a"].away = not answers
-    lost_actions.bring_back(ports, LIMITS.purge_window_ms, everything=False)
+    back = lost_actions.bring_back(ports, LIMITS.purge_window_ms, everything=False)
+    assert back.lacking == ()
     pipeline.notes["a"].away = False
     pipeline.tasks = pipeline.queue.consumer(ACTIONS, "expander")
 
@@ -600,3 +606,22 @@ def test_actions_are_lost_if_the_group_has_no_position_in_one_partition_whose_fi
     del positions[at]
     pipeline.queue.positions = lambda topic, group: positions  # type: ignore[method-assign]
     assert lost_of(pipeline.queue, ACTIONS, "expander") == log.end
+
+
+def test_a_reindex_names_the_cluster_that_lacks_what_the_outbox_does_not_keep_any_more(pipeline: Pipeline) -> None:
+    pipeline.tick()
+    pipeline.drain("a", "b")
+    save(pipeline, 1)
+    pipeline.drain("b")
+    pipeline.now_ms += LIMITS.delivery_age_ms + 1
+    pipeline.tick()
+    pipeline.drain("b")
+    while pipeline.write("a", 10):
+        pass
+    pipeline.tasks.close()
+    ports = actions_lost(pipeline)
+    pipeline.now_ms += LIMITS.purge_window_ms
+    while pipeline.follows.expire(LIMITS.purge_window_ms, 1_000):
+        pass
+
+    assert lost_actions.bring_back(ports, LIMITS.purge_window_ms, everything=False).lacking == ("a",)

@@ -1,6 +1,7 @@
 """Direct reads, with region servers that are only objects: which are asked, and when the gateways must be."""
 
 import itertools
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
@@ -8,6 +9,7 @@ import pytest
 
 from feedstore.metering import Counting
 from feedstore.widecolumn import Table, UnavailableError
+from feedstore.widecolumn.hbase import direct
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.direct import (
     ANSWERS_WITHIN_S,
@@ -332,6 +334,16 @@ def test_a_server_whose_connections_are_all_in_use_is_not_lost_by_it(world: Worl
     found: list[list[tuple[bytes, int]] | None] = []
     servers.at(S1).call(lambda _: found.append(reads.cells(ROW)), 10_000)
     assert found == [None]
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+
+
+def test_a_look_does_not_lose_a_server_whose_connections_are_all_in_use(world: World, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(direct, "ANSWERS_WITHIN_S", 0.05)
+    servers = RegionServers(world.connect, 1, time.monotonic)
+    reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, time.monotonic, world.waiting.append)
+    reads.cells(ROW)
+    servers.at(S1).call(lambda _: world.look(), 10_000)
+    assert world.closed == []
     assert reads.cells(ROW) == [(A, 5), (B, 5)]
 
 

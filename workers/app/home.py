@@ -67,7 +67,8 @@ def create(
             durable.replace(path, text)
     except HomeBusyError as error:
         pid = "" if error.pid is None else f" (process {error.pid})"
-        raise HomeBusyError(f"{home}: another feedctl init{pid} is making this home", error.pid) from error
+        what = f"is making this home, or a worker runs whose {configuration.FILE_NAME} is gone"
+        raise HomeBusyError(f"{home}: another feedctl init{pid} {what}", error.pid) from error
     except OSError as error:
         raise ConfigError(f"{home}: {error.strerror or error}") from error
     return config

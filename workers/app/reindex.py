@@ -35,12 +35,13 @@ class Reindexed(NamedTuple):
     """What was done. again: how many actions are relayed again. gone: clusters that must be created again: they were
     missing, or were removed because the outbox no longer has all that they lack; none, unless the queue was made again.
     unindexed_before_ms: actions that were recorded before this time, and had not been expanded, are in no index any
-    more; None if all actions are in one.
+    more; None if all actions are in one. lacking: clusters that may lack actions which the outbox no longer has.
     """
 
     again: int
     gone: tuple[str, ...]
     unindexed_before_ms: int | None
+    lacking: tuple[str, ...] = ()
 
 
 def is_lost(path: Path) -> bool:
@@ -61,7 +62,7 @@ def restore(ports: Ports, config: Config, *, everything: bool) -> Reindexed:
     raises.
     """
     back = lost_actions.bring_back(ports, config.limits.purge_window_ms, everything=everything)
-    return Reindexed(back.actions, (), back.missing_before_ms)
+    return Reindexed(back.actions, (), back.missing_before_ms, back.lacking)
 
 
 def reindex(config: Config) -> Reindexed:

@@ -6,7 +6,7 @@ Each part is looked at by itself, so that one that is away hides nothing of the 
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeVar
 from feedstore.app.catalogs import place
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
-from feedstore.catalog.port import CatalogReader
+from feedstore.catalog.port import CatalogReader, NoGenerationError
 from feedstore.clocks import APART_MAX_MS, Process, behind_ms
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError, WillNotError
@@ -220,7 +220,8 @@ def _reader(ports: Ports, config: Config, catalog: str, cluster: str) -> Catalog
 
 def _look_at(catalog: CatalogReader) -> None:
     """Reads what each fetch needs. One that is still empty is no fault: a build or a load fills it."""
-    catalog.rollbacks()
+    with suppress(NoGenerationError):
+        catalog.check()
     catalog.delta()
 
 

@@ -29,7 +29,8 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     Kafka: use the command if actions were lost before they were expanded, because messages expired, or because the
     topic was removed and made again. End all expanders before that; a feedctl work whose expander has ended by itself
     may continue, and expands again some seconds later. The command relays again what was recorded since the latest
-    watermark. If the dead letters are lost too, use --all: their actions are older.
+    watermark, or since the earliest action that was on its way to one cluster once more; if a cluster does not answer,
+    all that the outbox keeps. If the dead letters are lost too, use --all: their actions are older.
 
     If nothing is lost, the command changes nothing. If it is killed, run it again. The exit status is 1 if something
     cannot be restored.
@@ -63,8 +64,13 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
             f"no cluster was up to date: actions recorded before {before} UTC that were not expanded are not restored:"
             " once the others have landed, feedctl reconcile, then feedctl repair"
         )
+    for name in done.lacking:
+        note(
+            f"cluster {name} may lack actions that had come too late for it, and that the outbox does not keep any"
+            f" more: once the others have landed, feedctl repair --cluster {name}"
+        )
     note("now: feedctl work")
-    if done.gone or done.unindexed_before_ms is not None:
+    if done.gone or done.lacking or done.unindexed_before_ms is not None:
         sys.exit(REFUSED)
 
 

@@ -58,14 +58,14 @@ def note_all(cluster: str, progress: Progress, queue: Queue) -> None:
     before these positions: it has just been made, or was written by an earlier version.
     """
     _note_topics(progress, _ids(queue))  # first: if a topic is made again now, that shows later
-    _note_complete(
-        progress,
-        {
-            (NUMBERS[topic], partition): position
-            for topic, group in cluster_groups(cluster)
-            for partition, position in queue.positions(topic, group).items()
-        },
-    )
+    positions = {
+        (NUMBERS[topic], partition): position
+        for topic, group in cluster_groups(cluster)
+        for partition, position in queue.positions(topic, group).items()
+    }
+    for topic in NUMBERS:
+        queue.sync(topic)  # as in `Applied.note`
+    _note_complete(progress, positions)
     progress.note_name(cluster)
 
 

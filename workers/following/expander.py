@@ -364,11 +364,12 @@ class Expander:
             # there could expire before the purge is published, and a deletion would miss this follower (rule 7).
             self._follows.index(edges=edges)
         now_ms = self._follows.now()
+        latest_ms: dict[int, int] = {}
         # One hold for all actions of a cluster, until the last replacement has landed. A replacement may be of an
         # earlier attempt, which crashed before it published its hold.
         holds: dict[str | None, Hold] = {}
         for task, action in zip(late, redated, strict=True):
-            until_ms = self._replaced_ms(task.action) if action is None else action.committed_ms
+            until_ms = self._replaced_ms(task.action, latest_ms) if action is None else action.committed_ms
             hold = holds.get(task.cluster, Hold(task.action.committed_ms, now_ms, task.cluster))
             holds[task.cluster] = replace(
                 hold,
@@ -378,14 +379,18 @@ class Expander:
         self._queue.publish(DELIVERIES, [encode_delivery(hold) for hold in holds.values()])
         self._meter.add(metrics.REDATED, len(late))
 
-    def _replaced_ms(self, action: RecordedAction) -> int:
+    def _replaced_ms(self, action: RecordedAction, latest_ms: dict[int, int]) -> int:
         """A time that is not before the commit of the action that replaced this one, which was on the same shard.
+
+        latest_ms: of each shard, read after the actions were replaced; the times of others are added.
 
         Records keep their times if a clock that was far ahead is set, and no hold must last for as long: what has
         committed is not later than the shard's time, but for the steps that a clock may take.
         """
-        latest_ms = self._follows.now(self._follows.home(action)) + APART_MAX_MS
-        return min(latest_ms, self._recorded_ms(action))
+        shard = self._follows.home(action)
+        if shard not in latest_ms:
+            latest_ms[shard] = self._follows.now(shard) + APART_MAX_MS
+        return min(latest_ms[shard], self._recorded_ms(action))
 
     def _recorded_ms(self, action: RecordedAction) -> int:
         """The time of the record that an action has left, or the one that replaced it."""

@@ -29,11 +29,13 @@ LOST = "actions were lost before they were expanded: end all expanders, then: fe
 
 class BroughtBack(NamedTuple):
     """actions: how many are relayed again. missing_before_ms: the outbox does not have actions any more that committed
-    before this time and had not been expanded; None if there are no such actions.
+    before this time and had not been expanded; None if there are no such actions. lacking: the clusters for which such
+    an action was sent back, or may have been.
     """
 
     actions: int
     missing_before_ms: int | None
+    lacking: tuple[str, ...] = ()
 
 
 def are_lost(ports: Ports, *, can_wait: bool = False, known: bool = False) -> bool:
@@ -127,9 +129,10 @@ def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
 
 
 def _kept_back_ms(ports: Ports) -> dict[str, int | None]:
-    """For each cluster, when the earliest action committed that keeps its watermark back: it may have been sent back to
-    the expander for this cluster alone (rule 8), and be in the topic only. If nothing does, the cluster is left out.
-    None if the cluster does not answer; one that is gone or damaged will be made again, and is left out.
+    """For each cluster, when the earliest action committed that keeps its watermark back, and may be in the topic only:
+    it was sent back to the expander for this cluster alone (rule 8), or is a fanout of which ranges are left. If there
+    is none, the cluster is left out. None if the cluster does not answer; one that is gone or damaged will be made
+    again, and is left out.
     """
     found: dict[str, int | None] = {}
     for name, replica in ports.replicas.items():
@@ -141,7 +144,8 @@ def _kept_back_ms(ports: Ports) -> dict[str, int | None]:
             if not ports.is_gone(name):
                 found[name] = None
             continue
-        if since := [*state.put_off, *state.refills, *state.fanouts]:
+        # The marks of a rebuild, and of a cluster whose watermark is not known, are no commit times.
+        if since := [each for each in (*state.put_off, *state.fanouts) if each > NOT_KNOWN_MS]:
             found[name] = min(since)
     return found
 
@@ -183,7 +187,8 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     reset(ports.queue, ACTIONS, EXPANDER)
     ports.queue.consumer(ACTIONS, EXPANDER).close()
     kept_ms = 0 if again.is_whole else now_ms - purge_window_ms
-    return BroughtBack(again.actions, kept_ms if expanded_ms < kept_ms else None)
+    lacking = tuple(name for name, each_ms in kept_back_ms.items() if (each_ms or 0) < kept_ms)
+    return BroughtBack(again.actions, kept_ms if expanded_ms < kept_ms else None, lacking)
 
 
 def _hold_watermarks(ports: Ports, since_ms: Mapping[str | None, int], later_ms: int = 0) -> int:

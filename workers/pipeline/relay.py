@@ -121,7 +121,7 @@ class Relay(Generic[Rows]):
                     self._begin()
                     self._begin = None
                 self._relay(rows)
-            else:  # all are marked; if one of them is there again, it must be published again
+            else:  # all are marked, or are another relay's; if one is here again, it must be published again
                 self._published = []
         except NotNowError as error:
             self._away.noted(error)

@@ -277,8 +277,9 @@ class Queue(Protocol):
         """
 
     def move(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
-        """Moves a group to other positions, forth or back. positions: of partitions in which it has one. If the message
-        at a position is gone, the position is lost: the group's consumers raise PositionLostError.
+        """Moves a group to other positions, forth or back. positions: of partitions in which it has one; if it has none
+        there, some queues give it one. If the message at a position is gone, the position is lost: the group's
+        consumers raise PositionLostError.
 
         Raises:
             ValueError: the topic has no such partition; nothing was moved.
@@ -363,7 +364,8 @@ def lag_of(queue: Queue, topic: Topic[object], group: str) -> int:
 
 def lost_of(queue: Queue, topic: Topic[object], group: str, *, known: bool = False) -> int:
     """How many messages are gone that a group has not read, over all partitions. If there are any, the group's
-    consumers raise PositionLostError. known: leaves out partitions that are away. Raises QueueUnavailableError.
+    consumers raise PositionLostError. In a partition without a position they begin behind what is gone. known: leaves
+    out partitions that are away. Raises QueueUnavailableError.
     """
     return sum(lost for lost, _ in _lost(queue, topic, group, known=known).values())
 

@@ -92,6 +92,9 @@ class Reading:
     def trail(self) -> list[str]:
         return self._look().state.trail
 
+    def check(self) -> None:
+        self._recent(None).state.in_use()
+
     def rollbacks(self) -> int:
         return self._recent(None).state.rollbacks
 

@@ -60,13 +60,14 @@ class Current:
     def rollbacks(self) -> int:
         """How many rollbacks there were. This looks at CURRENT, so that a later `get` is not older than the number."""
         try:
-            self.look()
+            try:
+                self.look()
+            except CatalogUnavailableError:  # the generation cannot be opened: CURRENT may be readable
+                with self._lock:
+                    self._opened = None
+                    return self._directory.pointer().rollbacks
         except NoGenerationError:
             return 0
-        except CatalogUnavailableError:  # the generation cannot be opened: CURRENT may be readable
-            with self._lock:
-                self._opened = None
-                return self._directory.pointer().rollbacks
         return self._rollbacks
 
     def open(self, name: str) -> Opened:
@@ -187,6 +188,9 @@ class Reading:
         with self._delta.view() as view:
             known_ms = view.known_ms()
             return Delta(view.floor_ms(), known_ms, view.entries())
+
+    def check(self) -> None:
+        self._current.look()
 
     def rollbacks(self) -> int:
         return self._current.rollbacks()

@@ -175,6 +175,8 @@ class DirectReads:
                 until_s = self._clock() + ANSWERS_WITHIN_S
                 try:
                     self._asked(region.name, server, region.start or b"\0", None, 1, until_s)
+                except BusyError:  # it is asked all the time
+                    continue
                 except UnavailableError as error:
                     found = self._left(found, region, error)
             self._regions = found
