@@ -125,12 +125,16 @@ class TestedQueue:
         self.earliest = self.queue.earliest
         self.ends = self.queue.ends
         self.move = self.queue.move
+        self.sync = self.queue.sync
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
         self._noting(lambda: self.queue.publish(topic, values, partition))
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         self._noting(lambda: self.queue.publish_each(topic, values))
+
+    def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
+        self._noting(lambda: self.queue.spread(topic, values))
 
     def _noting(self, publish: Callable[[], None]) -> None:
         if self._calls.unnoted_ms != self._clock.now_ms:
