@@ -189,18 +189,19 @@ def test_a_row_that_took_the_place_of_one_that_was_published_is_published_too(be
     assert second.follower == 2
 
 
+@pytest.mark.parametrize("rounds", [1, 10], ids=["before the next look", "later"])
 def test_rows_that_are_to_be_relayed_again_are_published_although_the_answer_of_their_mark_was_lost(
-    bench: Bench,
+    bench: Bench, rounds: int
 ) -> None:
     recorded = bench.follow(range(1, 20))
     for shard in bench.shards:
         shard.loses_an_answer = True
-    bench.run(10)
+    bench.run(rounds)
     assert tasks(bench.relayed()) == recorded
     assert not any(shard.loses_an_answer for shard in bench.shards)
 
     bench.follows.relay_again()
-    bench.run()
+    bench.run(10)
 
     assert tasks(bench.relayed()) == recorded
 

@@ -144,8 +144,22 @@ class Relay(Generic[Rows]):
             self._published = [*rows]
             self._meter.add(metrics.RELAYED, number, str(self._shard))
             self._meter.add(metrics.RELAYED_BYTES, sum(map(len, messages)), str(self._shard))
-            self._outbox.mark_relayed(rows)
+            try:
+                self._outbox.mark_relayed(rows)
+            except NotNowError:
+                if not self._are_there(rows):
+                    self._published = []
+                raise
         self._published = []
+
+    def _are_there(self, rows: Sequence[Rows]) -> bool:
+        """Whether these rows are still to be relayed. They may be marked although the answer was lost, and if they are
+        here again after that, they must be published again: the queue has lost them.
+        """
+        try:
+            return [*self._outbox.unrelayed(AT_ONCE, self._shard)[: len(rows)]] == [*rows]
+        except NotNowError:
+            return False
 
     def _is_mine(self) -> bool:
         relays = self._may_relay()
