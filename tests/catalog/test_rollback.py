@@ -97,13 +97,19 @@ def test_each_cluster_is_compared_with_itself():
     assert len(process.reader.calls) == 1
 
 
-def test_if_the_store_is_away_it_is_answered_as_stale_for_so_long_after_the_rollback():
+def rolled_back_after_a_second() -> Process:
+    """It follows the stream of updates, holds a record of the wrong batch, and has noticed the rollback."""
     process = Process()
     process.catalog.heard_from(START_MS)
     process.got()
     process.clock.ms += 1_000
     process.roll_back()
     process.look()
+    return process
+
+
+def test_if_the_store_is_away_it_is_answered_as_stale_for_so_long_after_the_rollback():
+    process = rolled_back_after_a_second()
     process.reader.fails = 2
     process.clock.ms += LIFETIMES.stale_max_ms - 1
     process.catalog.note_known(process.clock.ms)  # a record that it follows would live for an hour
@@ -116,12 +122,7 @@ def test_if_the_store_is_away_it_is_answered_as_stale_for_so_long_after_the_roll
 
 
 def test_a_second_rollback_does_not_bring_back_what_an_earlier_one_has_ended():
-    process = Process()
-    process.catalog.heard_from(START_MS)
-    process.got()
-    process.clock.ms += 1_000
-    process.roll_back()
-    process.look()
+    process = rolled_back_after_a_second()
     process.reader.fails = 1
     process.clock.ms += LIFETIMES.stale_max_ms
     for _ in range(9):

@@ -128,13 +128,13 @@ def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
     return max(known, default=None if marks else 0)
 
 
-def _kept_back_ms(ports: Ports) -> dict[str, int | None]:
+def _kept_back_ms(ports: Ports) -> dict[str, int]:
     """For each cluster, when the earliest action committed that keeps its watermark back, and may be in the topic only:
     it was sent back to the expander for this cluster alone (rule 8), or is a fanout of which ranges are left. If there
-    is none, the cluster is left out. None if the cluster does not answer; one that is gone or damaged will be made
-    again, and is left out.
+    is none, the cluster is left out. 0 if the cluster does not answer: then it is not known. One that is gone or
+    damaged will be made again, and is left out.
     """
-    found: dict[str, int | None] = {}
+    found: dict[str, int] = {}
     for name, replica in ports.replicas.items():
         try:
             state = Progress(replica.progress).state()
@@ -142,7 +142,7 @@ def _kept_back_ms(ports: Ports) -> dict[str, int | None]:
             continue
         except UnavailableError:
             if not ports.is_gone(name):
-                found[name] = None
+                found[name] = 0
             continue
         # The marks of a rebuild, and of a cluster whose watermark is not known, are no commit times.
         if since := [each for each in (*state.put_off, *state.fanouts) if each > NOT_KNOWN_MS]:
@@ -169,8 +169,8 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     refuse_live(ports.queue, [(ACTIONS, EXPANDER)])
     expanded_ms = _expanded_before_ms(ports) or 0
     kept_back_ms = _kept_back_ms(ports)
-    held_ms: dict[str | None, int] = {name: since_ms or 0 for name, since_ms in kept_back_ms.items()}
-    held_ms = {name: since_ms for name, since_ms in held_ms.items() if since_ms < expanded_ms} | {None: expanded_ms}
+    held_ms: dict[str | None, int] = {name: each_ms for name, each_ms in kept_back_ms.items() if each_ms < expanded_ms}
+    held_ms[None] = expanded_ms
     since_ms = 0 if everything else min(held_ms.values())
     if not expanded_ms:
         # Once the rows are marked, nothing shows any more that actions were lost. If this is killed then, or an
@@ -187,7 +187,7 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     reset(ports.queue, ACTIONS, EXPANDER)
     ports.queue.consumer(ACTIONS, EXPANDER).close()
     kept_ms = 0 if again.is_whole else now_ms - purge_window_ms
-    lacking = tuple(name for name, each_ms in kept_back_ms.items() if (each_ms or 0) < kept_ms)
+    lacking = tuple(name for name, each_ms in kept_back_ms.items() if each_ms < kept_ms)
     return BroughtBack(again.actions, kept_ms if expanded_ms < kept_ms else None, lacking)
 
 

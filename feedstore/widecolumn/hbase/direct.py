@@ -169,6 +169,7 @@ class DirectReads:
     def _look(self) -> None:
         try:
             found = list(self._look_up())
+            # Before they are asked: a look at another table must not close their connections meanwhile.
             self._servers.need(self._table.name, _servers(self._regions) | _servers(found))
             # Each is asked something, by which it shows that it can be reached from here, and answers.
             for server, region in {each.server: each for each in found if each.server is not None}.items():

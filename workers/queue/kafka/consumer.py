@@ -169,15 +169,17 @@ class KafkaConsumer(Reader):
             for partition, position in positions.items()
             if not 0 <= position <= self._delivered.get(partition, -1)
         ]
-        ends: dict[int, int | None] = {}
+        ends: dict[int, int] = {}
         for partition in beyond:
             if partition not in self._delivered:
                 check_partition(self._topic, partition, self._partitions())
-            ends[partition] = self._end(partition) if partition in self._positions.held else None
+            if partition in self._positions.held and (end := self._end(partition)) is not None:
+                ends[partition] = end
         self._refuse_another_topic()
-        for partition, end in ends.items():
-            check_position(self._topic, partition, positions[partition], positions[partition] if end is None else end)
-        return {each: position for each, position in positions.items() if ends.get(each, position) is not None}
+        for partition in beyond:
+            position = positions[partition]
+            check_position(self._topic, partition, position, ends.get(partition, position))
+        return {each: position for each, position in positions.items() if each not in beyond or each in ends}
 
     def _end(self, partition: int) -> int | None:
         """The end of a partition; None if no broker leads it."""
