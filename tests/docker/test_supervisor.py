@@ -33,8 +33,10 @@ from deploy.docker.supervisor import SupervisedProcess, Supervisor
 supervisor.STOP_S = 4.0
 tidy = "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: (time.sleep(0.2), sys.exit(0)));"
 deaf = "import signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+# Short sleeps: a signal that arrives just before one is handled after it.
+lasts = "\\nwhile True: time.sleep(0.05)"
 def process(name, does):
-    program = f"{does} print('{name} hears', file=sys.stderr); time.sleep(999)"
+    program = f"{does} print('{name} hears', file=sys.stderr){lasts}"
     return SupervisedProcess(name, [sys.executable, "-c", program], lambda: None)
 Supervisor([process("tidy", tidy), process("deaf", deaf)], 0.05).run()
 """
