@@ -53,8 +53,8 @@ def store(place: Place) -> FollowStore:
 
 @pytest.fixture(scope="session")
 def mariadb(stack: Stack) -> Iterator[None]:
-    """The database server of the stack; no database of ours is left in it."""
+    """The database server that tests use; no database of ours is left in it."""
     mysql_places.use(stack)
     yield
-    stack.up("mariadb")
+    mysql_places.use(stack)
     mysql_places.drop_all()

@@ -1,9 +1,10 @@
-"""Databases for the tests, on the server of the local stack."""
+"""Databases for the tests, on the server of the local stack, or on the one that FEED_TEST_MYSQL names."""
 
 import os
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from deploy.local import Stack
 from feedstore.follows import mysql
@@ -12,6 +13,8 @@ from feedstore.follows.store import FollowStore
 
 PREFIX = f"follows_test_{os.getpid()}"
 """Its user may make databases whose names begin with `follows_`."""
+OTHER = os.environ.get("FEED_TEST_MYSQL", "")
+"""The address of another server, as feed.toml has it, without a database."""
 TABLES = [
     "clocks",
     "edges",
@@ -30,16 +33,21 @@ TABLES = [
 ]
 
 
+def url() -> str:
+    """The address of the server, without a database."""
+    assert _stack, "the test does not ask for the fixture `mariadb`"
+    return OTHER or f"mysql://feed@127.0.0.1:{_stack[0].port('mariadb')}/?password_file={_stack[0].password_file}"
+
+
 def server(database: str) -> mysql.MySQLServer:
     """The server with one of its databases."""
-    assert _stack, "the test does not ask for the fixture `mariadb`"
-    url = f"mysql://feed@127.0.0.1:{_stack[0].port('mariadb')}/{database}?password_file={_stack[0].password_file}"
-    return mysql.server(url, Path(), os.environ)
+    return mysql.server(urlsplit(url())._replace(path=f"/{database}").geturl(), Path(), os.environ)
 
 
 def use(stack: Stack) -> None:
-    """Starts the server of the stack, which is used from now on."""
-    stack.up("mariadb")
+    """Starts the server of the stack, unless another one is named. It is used from now on."""
+    if not OTHER:
+        stack.up("mariadb")
     _stack[:] = [stack]
 
 

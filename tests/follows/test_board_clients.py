@@ -14,8 +14,7 @@ from bench.mysql_follows import dropped
 @pytest.mark.usefixtures("mariadb")
 @pytest.mark.parametrize("shards", [1, 3])
 def test_sixteen_clients_and_a_kill_lose_and_repeat_nothing(tmp_path: Path, shards: int):
-    stack = mysql_places._stack[0]
-    url = f"mysql://feed@127.0.0.1:{stack.port('mariadb')}/?password_file={stack.password_file}"
+    url = mysql_places.url()
     load = Load([], url, str(tmp_path / "log"), shards, clients=16, seconds=4, pins=120)
     try:
         verdict = board_clients.run(load, kills=1)

@@ -96,6 +96,9 @@ def _select(text: str, keys: Iterable[Any], literal: Callable[[Any], str], then:
 def _delete(
     table: str, key: str, keys: Iterable[Any], literal: Callable[[Any], str], still: str = "TRUE"
 ) -> Iterator[str]:
+    """still: a condition on the rows. If it names a column outside of the primary key, both servers look rows up by
+    their keys; if not, they may read all of a small table, and wait for rows that other transactions are inserting.
+    """
     return _select(
         f"DELETE {table} FROM {table} FORCE INDEX (PRIMARY) WHERE {still} AND {key} IN", keys, literal, UNLOCKED
     )
@@ -277,7 +280,7 @@ def unrelayed(limit: int) -> str:
 
 
 def mark_relayed(ids: Iterable[int]) -> Iterator[str]:
-    return _delete("outbox_unrelayed", "id", ids, _integer)
+    return _delete("outbox_unrelayed", "id", ids, _integer, "actions >= 0")
 
 
 def lock(name: str) -> str:
@@ -581,8 +584,8 @@ def oldest_relayed(limit: int) -> str:
 
 def drop_outbox(ids: Sequence[int]) -> Iterator[str]:
     """Also the mark of a row that was to be relayed again after it was found to be relayed. In one transaction."""
-    yield from _delete("outbox", "id", ids, _integer)
-    yield from _delete("outbox_unrelayed", "id", ids, _integer)
+    yield from _delete("outbox", "id", ids, _integer, "actions >= 0")
+    yield from mark_relayed(ids)
 
 
 def drop_keys(before_ms: int, limit: int) -> str:
