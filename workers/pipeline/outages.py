@@ -320,7 +320,9 @@ class Outages(Generic[Body]):
             taken = self._rng.sample(taken, -(-len(taken) // 2))
         gone = {id(item) for item in taken}
         outage.items = [item for item in outage.items if id(item) not in gone]
-        return Probe(outage, slots, taken, outage.tried_s)
+        # Only of a slot that one of them needs does a success say anything. If another one ended, what needs everything
+        # would be put into the outage of a slot that is well, and no probe of that one would ever succeed.
+        return Probe(outage, slots & self.needed(taken), taken, outage.tried_s)
 
     def _waits_elsewhere(self, item: Item[Body], outage: Outage[Body]) -> bool:
         return any(self._by_slot.get(slot, outage) is not outage for slot in self._item_slots(item))
