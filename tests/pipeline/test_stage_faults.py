@@ -88,9 +88,7 @@ def check(stage: Stage[Any]) -> None:
     found = Counter(id(_merged(item.lot)) for item in items)
     assert found == {id(lot): lot.waiting for lot in stage._lots if lot.waiting}
     assert stage._lots.items == len(items)
-    assert stage._lots.size == sum(
-        len(taken.message.value) for taken in {id(item.taken): item.taken for item in items}.values()
-    )
+    assert stage._lots.size == sum(taken.size for taken in {id(item.taken): item.taken for item in items}.values())
     slots = [slot for outage in stage._outages for slot in outage.slots or ()]
     assert sorted(slots) == sorted(stage._outages._by_slot), "each slot has one outage at most"
     assert all(outage.slots is None or outage.slots for outage in stage._outages)

@@ -95,14 +95,13 @@ class Burials(Generic[Body]):
     def _bury(self, corpse: Corpse[Body], worked: int) -> bool:
         """Buries the first message; False if the dead letters are away."""
         item = corpse.item
-        message = item.taken.message
-        body = item.body
+        taken, body = item.taken, item.body
         spec = self._spec
         # Other bodies of the message may be done, or wait: only this one is buried, and can be sent again later.
         if isinstance(body, Malformed):
             value = body.value
-        elif item.taken.whole:
-            value = message.value
+        elif taken.value is not None:
+            value = taken.value
         else:
             value = spec.encode(body)
 
@@ -120,8 +119,8 @@ class Burials(Generic[Body]):
         self._log.error(
             "message.dead",
             reason=corpse.reason,
-            partition=message.partition,
-            offset=message.offset,
+            partition=taken.partition,
+            offset=taken.offset,
             detail=corpse.detail,
         )
         # Decodable messages lie between this dead letter and the one before: if any is done, the count starts again.

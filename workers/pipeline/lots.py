@@ -38,13 +38,17 @@ class Lot:
 
 @dataclass(eq=False, slots=True)
 class Taken:
-    """A message that is not done. It is in memory as long as one of its items waits.
+    """A body of a message that is not done: as it was polled, or divided into several items.
 
-    whole: whether one item is the whole message. waiting: how many of its items are not done.
+    partition, offset: the place of the message. value: the bytes of the message if the body is all of it and was not
+    divided; None if not, because one body that waits for days must not keep all others of its message in memory. size:
+    how many bytes it counts as long as one of its items waits. waiting: how many of them are not done.
     """
 
-    message: Message
-    whole: bool
+    partition: int
+    offset: int
+    value: bytes | None
+    size: int
     waiting: int = 0
 
 
@@ -63,8 +67,8 @@ class Item(Generic[Body]):
 
 
 class Lots:
-    """All lots of a stage. It counts the items that wait, and the bytes of their messages. most_items, most_size: above
-    these there is no room for more.
+    """All lots of a stage. It counts the items that wait, and their bytes. Each of several bodies of a message counts
+    an equal part of its bytes. most_items, most_size: above these there is no room for more.
     """
 
     def __init__(self, most_items: int, most_size: int) -> None:
@@ -124,17 +128,26 @@ class Lots:
         """The items of a message, one for each of its bodies. The message is done once all of them are. whole: whether
         one body is the whole message.
         """
-        taken = Taken(message, whole)
-        items = [Item(number, lot, taken, body) for body, number in zip(bodies, self._numbers, strict=False)]
-        self._began(lot, taken, len(items))
+        partition, offset, value = message
+        size, kept = (len(value), value) if whole else (-(-len(value) // max(1, len(bodies))), None)
+        items = [
+            Item(number, lot, Taken(partition, offset, kept, size, 1), body)
+            for body, number in zip(bodies, self._numbers, strict=False)
+        ]
+        lot.waiting += len(items)
+        self.items += len(items)
+        self.size += size * len(items)
         return items
 
     def part(self, item: Item[Body], body: Body) -> Item[Body]:
         """A second item, for a part that was taken from the first. The message is done once both are."""
-        item.lot = _merged(item.lot)
-        item.taken.whole = False
-        self._began(item.lot, item.taken, 1)
-        return Item(item.number, item.lot, item.taken, body)
+        lot, taken = _merged(item.lot), item.taken
+        item.lot = lot
+        taken.value = None
+        lot.waiting += 1
+        taken.waiting += 1
+        self.items += 1
+        return Item(item.number, lot, taken, body)
 
     def done(self, item: Item[Any]) -> None:
         """Notes that an item is done: its effect is durable, or it is parked or in the dead letters."""
@@ -145,7 +158,7 @@ class Lots:
         taken.waiting -= 1
         self.items -= 1
         if not taken.waiting:
-            self.size -= len(taken.message.value)
+            self.size -= taken.size
 
     def settle(self, ticks: Callable[[Sequence[tuple[int, Tick]]], bool]) -> dict[int, int]:
         """Fires the ticks of the lots at the front that are done, and returns the positions to commit.
@@ -196,13 +209,6 @@ class Lots:
                 _merge_into(before, lot)
             kept = deque(lots[::2])
         self._lots = kept
-
-    def _began(self, lot: Lot, taken: Taken, items: int) -> None:
-        if items and not taken.waiting:
-            self.size += len(taken.message.value)
-        lot.waiting += items
-        taken.waiting += items
-        self.items += items
 
 
 def _merged(lot: Lot) -> Lot:

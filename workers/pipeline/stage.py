@@ -197,7 +197,7 @@ class Stage(Generic[Body]):
             left_s = self._next_lot_s - self._clock()
             if left_s <= 0 or not (self._may_begin() and self._lots.has_room()):
                 break
-            if sum(len(item.taken.message.value) for item in group.items) >= ENOUGH_BYTES:
+            if sum(item.taken.size for item in group.items) >= ENOUGH_BYTES:
                 break
             self._poll(left_s, 0)
         if self._ready:
