@@ -14,6 +14,7 @@ from uuid import uuid4
 import kafka
 import pytest
 from kafka.coordinator.base import BaseCoordinator
+from kafka.structs import TopicPartition
 from kafka_bench import wait_until
 from queue_benches import after
 
@@ -25,7 +26,7 @@ from workers.queue.kafka import KafkaAddress, KafkaQueue, parse, topics
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.queue import connect
 from workers.queue.kafka.topics import TopicDefinition
-from workers.queue.port import Message, PartitionsAwayError, QueueUnavailableError, lags_of, lost_of
+from workers.queue.port import Consumer, Message, PartitionsAwayError, QueueUnavailableError, lags_of, lost_of
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("several_brokers")]
 
@@ -219,6 +220,33 @@ def test_rule_12_partitions_that_no_broker_leads_keep_no_member_from_the_others(
                 assert raised.value.others.keys() == every - away
             assert lags_of(opened, DELIVERIES, GROUP, known=True) == dict.fromkeys(every - away, 1)
             assert lost_of(opened, DELIVERIES, GROUP, known=True) == 0
+
+
+def test_rule_12_a_new_group_reads_what_is_led_and_the_rest_from_its_earliest_message_once_it_is_led_again(
+    brokers: Brokers, address: KafkaAddress
+) -> None:
+    single = topics.definitions(address, TOPICS, partitions=PARTITIONS, replication=1, action_age_ms=86_400_000)
+    are_made(address, single)
+    every = frozenset(range(PARTITIONS))
+    with closing(KafkaQueue.open(address, TOPICS)) as opened, closing(connect(address)) as admin:
+        opened.publish_each(DELIVERIES, {partition: [b"gone", b"x", b"y"] for partition in every})
+        # Its first messages have expired.
+        admin.delete_records({TopicPartition(address.named(DELIVERIES.name), each): 1 for each in every})
+        read: set[tuple[int, int]] = set()
+
+        def reads(member: Consumer) -> None:
+            read.update((each.partition, each.offset) for each in member.poll(100, 0.1))
+
+        with restarted(brokers, 2):
+            away = homes.eventually(lambda: unled(address), "the others notice that it is away")
+            member = homes.eventually(lambda: opened.consumer(DELIVERIES, GROUP), "a member begins")
+            wait_until(lambda: read >= {(each, 2) for each in every - away}, lambda: reads(member))
+            assert {partition for partition, _ in read} == every - away
+        wait_until(lambda: read >= {(each, 2) for each in every}, lambda: reads(member))
+        assert read == {(each, offset) for each in every for offset in (1, 2)}
+        member.commit(dict.fromkeys(every, 3))
+        wait_until(lambda: opened.positions(DELIVERIES, GROUP) == dict.fromkeys(every, 3), member.keep_alive)
+        member.close()
 
 
 @pytest.mark.parametrize("away", [suspended, killed])

@@ -9,7 +9,7 @@ Partitions move one by one (cooperative-sticky): those that stay are not read ag
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -36,6 +36,8 @@ JOIN_S: Final = 5.0
 KEEP_ALIVE_S: Final = 0.5
 """`keep_alive` does nothing if the client was called within this time."""
 
+_NO_LEADER: Final = -1
+
 
 class KafkaConsumer(Reader):
     """One member of a group on one topic, among any number of them."""
@@ -55,6 +57,7 @@ class KafkaConsumer(Reader):
         self._partitions = partitions
         self._positions = Positions()
         self._delivered: dict[int, int] = {}  # the position after the last message that a poll returned
+        self._begun_unled: set[int] = set()
         self._asked_s = 0.0
         # A partition without a committed position begins in `_begin`; no other position ever moves.
         super().__init__(
@@ -120,6 +123,7 @@ class KafkaConsumer(Reader):
             self._ahead.drop(partition)
             self._delivered.pop(partition, None)
             self._lost.pop(partition, None)
+            self._begun_unled.discard(partition)
 
     def _prepare(self) -> None:
         self._asked_s = time.monotonic()
@@ -148,13 +152,37 @@ class KafkaConsumer(Reader):
                 return fetched
             wait_s = SLICE_S
 
-    def _begin(self, places: Iterable[TopicPartition]) -> None:
-        """Begins partitions in which the group has no position: at the earliest message, and stores that position."""
-        for place, earliest in beginnings_of(self._client, places).items():
+    def _begin(self, places: Collection[TopicPartition]) -> None:
+        """Begins partitions in which the group has no position: at the earliest message, and stores that position. If
+        no broker leads a partition, its earliest message is not known: it begins at the first one that there ever was,
+        and `_note_lost` begins it again if that is gone. Without a position, the client would read nothing of all
+        others (rule 12).
+        """
+        unled = {place for place in places if not self._is_led(place)}
+        for place, earliest in beginnings_of(self._client, set(places) - unled).items():
             self._client.seek(place, earliest)
             self._positions.learned(place.partition, None)
             self._positions.owe({place.partition: earliest})
+            self._begun_unled.discard(place.partition)
+        for place in unled:
+            self._client.seek(place, 0)
+            self._positions.learned(place.partition, None)
+            self._begun_unled.add(place.partition)
         self._store()
+
+    def _is_led(self, place: TopicPartition) -> bool:
+        """Whether a broker leads a partition, by the client's metadata. The client asks one without for ten seconds."""
+        leader = self._client._cluster.leader_for_partition(place)  # noqa: SLF001 - there is no other way
+        return leader not in {None, _NO_LEADER}
+
+    def _note_lost(self, positions: Mapping[TopicPartition, int]) -> None:
+        begun = {place for place, position in positions.items() if not position} & {
+            TopicPartition(self._name, partition) for partition in self._begun_unled
+        }
+        if begun:
+            self._begin(begun)
+        if lost := {place: position for place, position in positions.items() if place not in begun}:
+            super()._note_lost(lost)
 
     def _checked(self, positions: Mapping[int, int]) -> Mapping[int, int]:
         """The positions without those that need not be stored. A partition that has moved back here is read from its
