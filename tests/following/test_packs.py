@@ -229,6 +229,25 @@ def test_a_pack_holds_no_more_than_its_bound_and_little_is_kept() -> None:
     assert len(kept) == 11, "a pack goes out as soon as it is full"
 
 
+def test_a_pack_of_actions_that_are_all_traced_is_no_larger_than_a_message() -> None:
+    """A queue refuses larger ones, and the work that made them would be done again in halves."""
+    rng, now_ms = random.Random(1), 1_790_000_000_000
+
+    def number() -> int:
+        return rng.randrange(1, MAX_ID)
+
+    deliveries = []
+    for each in range(PACK_CELLS):
+        pin = Pin(number(), number(), number(), rng.randrange(now_ms - 10**12, now_ms))
+        block = Block([(number(), now_ms - rng.randrange(10**12))], [(pin.pin, pin.created_ms)])
+        trace = f"{number():032x}-{number():016x}-01"
+        deliveries.append(Delivery(PinSaved(pin, now_ms - each), now_ms, [block], trace=trace))
+    messages = [encode_delivery(each) for each in packed(deliveries)]
+    assert max(map(len, messages)) < MAX_MESSAGE_BYTES
+    read = [each for message in messages for each in cast_pack(decode_body(message)).deliveries()]
+    assert [each.trace for each in read] == [each.trace for each in deliveries]
+
+
 def test_blocks_share_their_rows_and_pins() -> None:
     """As the pins of one owner do, and the followers of one followee."""
     to_many = Block([(user_id, 7) for user_id in range(1, 101)], [(1, 2)])
@@ -282,7 +301,7 @@ def test_a_column_is_as_wide_as_its_numbers_differ(values: list[int], width: int
 
 def test_a_delivery_to_four_takes_a_quarter_of_the_bytes() -> None:
     """With ids of a billion users, and times of five years."""
-    rng = random.Random(1)
+    rng, now_ms = random.Random(1), 1_790_000_000_000
     now_ms, years_ms = 1_700_000_000_000, 5 * 31_536_000_000
 
     def some_id() -> int:

@@ -57,6 +57,9 @@ if TYPE_CHECKING:
 FOLLOW_USER, FOLLOW_BOARD, SAVE, DELETE, REFILL_ALL, REFILL_HERE = range(1, 7)
 """The kinds of actions in `ActionColumns`."""
 
+_TRACES_MAX: Final = 1_000
+"""The most contexts of traces in one pack. Each takes about 60 bytes, and a message has 1,000,000 bytes at most."""
+
 Line = tuple[int, int, int, int, int, int]
 """An action as a kind and five numbers."""
 
@@ -86,7 +89,7 @@ def packed(deliveries: Iterable[Delivery]) -> Iterator[Delivery | Packed]:
             packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
         for marker, blocks in enumerate((delivery.puts, delivery.markers)):
             for block in blocks:
-                if packer.read_ms != delivery.read_ms or packer.cells + block.cells() > PACK_CELLS:
+                if packer.read_ms != delivery.read_ms or not packer.has_room(block, delivery.trace):
                     yield packer.packed()
                     packer = packers[delivery.cluster] = Packer(delivery.read_ms, delivery.cluster)
                 packer.add(line, block, marker, delivery.trace)
@@ -105,6 +108,10 @@ class Packer:
         self._rows = _Runs()
         self._pins = _Runs()
         self._traces: dict[int, str] = {}
+
+    def has_room(self, block: Block, trace: str | None) -> bool:
+        """Whether a block may be added. trace: the context of its action."""
+        return self.cells + block.cells() <= PACK_CELLS and (trace is None or len(self._traces) < _TRACES_MAX)
 
     def add(self, line: Line, block: Block, marker: int, trace: str | None = None) -> None:
         """Adds a block of an action. marker: 1 for delete markers, 0 for cells. trace: the action's context."""
