@@ -130,10 +130,10 @@ class FollowStore:
                 return frozenset(map(self._all.shard_of, (pin.pin, pin.owner, pin.board)))
             case PinDeleted(pin):
                 return frozenset(map(self._all.shard_of, (pin.owner, pin.board)))
-            case Unfollowed(follower, followee):
-                return frozenset(map(self._all.shard_of, (follower, followee.id)))
-            case Followed() | RefillAsked():
-                # They bring pins, which may be on any shard. Only a pin's own record says if it was deleted.
+            case Followed() | Unfollowed() | RefillAsked():
+                # The first and the last bring pins, which may be on any shard: only a pin's own record says if it was
+                # deleted. An unfollow of many older pins looks for edges that bring the same pins, and the boards of a
+                # user may be on any shard. How many there are, only the shard of the followee knows.
                 return frozenset(range(len(self._all)))
             case RespaceAsked(board, pin):
                 return frozenset(map(self._all.shard_of, (board, pin)))
@@ -158,6 +158,17 @@ class FollowStore:
         if not bounds:
             raise FollowStoreUnavailableError("no shard has told its time since the store was opened")
         return Between(min(earliest_ms for earliest_ms, _ in bounds), min(latest_ms for _, latest_ms in bounds))
+
+    def now_at_the_latest(self) -> int:
+        """The store's time; if a shard is away, the latest that it may be, as of `about_now`. For a hold: any tick of a
+        later time follows what its caller has published before (rule 10), and no caller waits for a shard.
+
+        Raises FollowStoreUnavailableError: no shard has answered since the store was opened.
+        """
+        try:
+            return self.now()
+        except FollowStoreUnavailableError:
+            return self.about_now().latest_ms
 
     # Recording
     # ------------------------------------------------------------------------------------------------------------

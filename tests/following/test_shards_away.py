@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,20 @@ from typing import Any
 import pytest
 
 from feedstore.boards import Boards
-from feedstore.domain import MAX_ID, Action, DeletePin, Follow, Pin, PinDeleted, PinSaved, SavePin, Unfollow, user
+from feedstore.domain import (
+    MAX_ID,
+    Action,
+    DeletePin,
+    Follow,
+    Pin,
+    PinDeleted,
+    PinSaved,
+    SavePin,
+    Unfollow,
+    Unfollowed,
+    board,
+    user,
+)
 from feedstore.following import Limits, feed_table
 from feedstore.follows.port import FollowStoreUnavailableError, Request, actions_in
 from feedstore.follows.store import FollowStore
@@ -22,12 +36,14 @@ from workers.following import Expander, Writer
 from workers.following.messages import (
     Block,
     Delivery,
+    Hold,
     Range,
     RangeTask,
     Task,
     encode_delivery,
     wrap_actions,
 )
+from workers.following.packs import decode_bodies
 from workers.following.slots import TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.relay import Relay
@@ -155,11 +171,39 @@ def test_rule_8_a_writer_lets_nothing_old_through_while_a_shard_is_away(world: W
     world.now_s += 301
     fresh = world.delivery(3)
     late = Delivery(old.action, old.read_ms, [Block([(99, world.ms())], [(1, 1_001)])])
-    with pytest.raises(FollowStoreUnavailableError):
-        writer.write([fresh, late])  # what is late needs the follow store
+    writer.write([fresh, late])
 
     rows = list(world.feeds.scan(b"", b"\xff" * 20))
     assert len(rows) == 3
+    assert world.queue.ends(ACTIONS) == {0: 1}
+
+
+def test_rule_10_what_is_late_while_a_shard_is_away_is_sent_back_once_and_keeps_the_watermark(world: World) -> None:
+    writer = Writer("a", world.feeds, world.progress, world.follows, world.queue, LIMITS)
+    late = world.delivery(1)
+    world.now_s += 25 * HOUR_S
+    world.away = True
+    for _ in range(3):
+        writer.write([late])
+    assert world.queue.ends(ACTIONS) == {0: 1}
+    assert world.progress.landed_before(world.ms()) == late.action.committed_ms
+    later_ms = world.ms() + 600_000  # more than clocks drift apart in a day
+    assert world.progress.landed_before(later_ms) == later_ms
+
+
+def test_rule_8_what_is_late_gets_a_new_date_while_another_shard_is_away(world: World) -> None:
+    pins = [Pin(number, 5_000, 6_000, 1_000) for number in range(1, 61)]
+    saved = [
+        each for each in world.follows.record([Request(SavePin(pin)) for pin in pins]) if isinstance(each, PinSaved)
+    ]
+    tasks = [Task(each) for each in saved if AWAY not in world.follows.shards_of(each)]
+    expander = Expander(world.follows, world.queue, LIMITS, Respacing(Boards(world.follows), lambda: 0.0).respace)
+    world.now_s += 49 * HOUR_S
+    world.away = True
+    expander.expand(tasks)
+    (hold,) = decode_bodies(world.queue.consumer(DELIVERIES, "reader").poll(10, 0)[0].value)
+    assert isinstance(hold, Hold)
+    assert hold.since_ms == tasks[0].action.committed_ms
 
 
 def indexed_away(world: World, pin: Pin) -> bool:
@@ -224,6 +268,25 @@ def test_what_a_task_needs_are_the_shards_that_its_expansion_asks(world: World) 
                 assert world.asked <= slots.needed(part), action
     assert len(kinds) == 5
     assert slots.count == 3
+
+
+def test_an_unfollow_of_many_older_pins_asks_no_shard_that_it_does_not_name(world: World) -> None:
+    limits = replace(LIMITS, cap=5, slack=2)
+    expander = Expander(world.follows, world.queue, limits, Respacing(Boards(world.follows), lambda: 0.0).respace)
+    slots = TaskSlots(world.follows)
+    pins = [Pin(each, 5_000 + each % 7, 6_000 + each % 70, 1_000) for each in range(1, 200)]
+    world.follows.record([Request(SavePin(pin)) for pin in pins])
+    world.follows.record([Request(Follow(each, user(5_000 + each % 7))) for each in range(1, 40)])
+    world.follows.record([Request(Follow(each, board(6_000 + each))) for each in range(1, 40)])
+    expander.expand([Task(action) for action in actions_in(world.follows.unrelayed(1_000))])
+    world.now_s += 144 * HOUR_S
+    unfollows = [Unfollow(each, user(5_000 + each % 7)) for each in range(1, 40)]
+    unfollows += [Unfollow(each, board(6_000 + each)) for each in range(1, 40)]
+    for action in world.follows.record([Request(each) for each in unfollows]):
+        assert isinstance(action, Unfollowed)
+        world.asked.clear()
+        expander.expand([Task(action)])
+        assert world.asked <= slots.needed(Task(action)), action
 
 
 def test_the_pins_of_a_range_that_need_a_shard_which_is_away_do_not_hold_up_the_others(world: World) -> None:

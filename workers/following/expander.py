@@ -363,7 +363,7 @@ class Expander:
             # Their first handler may have died after it had written the index. An ended edge that kept its old time
             # there could expire before the purge is published, and a deletion would miss this follower (rule 7).
             self._follows.index(edges=edges)
-        now_ms = self._follows.now()
+        now_ms = self._follows.now_at_the_latest()
         latest_ms: dict[int, int] = {}
         # One hold for all actions of a cluster, until the last replacement has landed. A replacement may be of an
         # earlier attempt, which crashed before it published its hold.

@@ -247,8 +247,9 @@ class Writer:
         onward = self._tracer.onward()
         tasks = [Task(action, self._cluster, late_before_ms, onward.get(action)) for action in back.values()]
         self._queue.publish(ACTIONS, [encode_action(task) for task in tasks])
-        # Any tick later than this time follows the tasks that were just published.
-        until_ms = self._follows.now()
+        # Any tick later than this time follows the tasks that were just published. If this failed while a shard is
+        # away, each retry would publish them again.
+        until_ms = self._follows.now_at_the_latest()
         # One hold for all: they end together.
         self._progress.hold([(min(action.committed_ms for action in back.values()), until_ms)])
         # Noted last: from now on only the hold keeps the watermark back for the late deliveries, which are dropped.
