@@ -10,6 +10,7 @@ import pytest
 from feedstore.boards import SPACING
 from feedstore.follows.arranging import Arranged, PlacedRow
 from tests.cli.command import Cli
+from workers.app import replay
 
 BOARD, OWNER = 9, 2
 PINS = range(1, 7)
@@ -185,6 +186,40 @@ def test_replay_moves_pins_in_the_order_of_its_lines(cli: Cli) -> None:
     ):
         assert f"line {number}: " in done.stderr
         assert reason in done.stderr
+
+
+@pytest.mark.parametrize("held", [replay.HELD, 2], ids=["few pins", "more pins than are held"])
+@pytest.mark.parametrize("recorded", [0, 6, 8])
+@pytest.mark.parametrize("works", [True, False], ids=["a worker", "no worker"])
+def test_a_reorder_of_a_replay_sees_all_lines_before_it(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, held: int, recorded: int, *, works: bool
+) -> None:
+    """Whether they are expanded or not; and if the replay stopped between two lines, and continued."""
+    monkeypatch.setattr(replay, "HELD", held)
+    lines = [
+        *saved(*PINS).splitlines(keepends=True),
+        moved(1, before=6),
+        line(type="delete_pin", ts=1, pin=5),
+        moved(2, before=1, after=4),
+        moved(3, to="bottom"),
+    ]
+    if recorded:
+        cli("replay", "-", stdin="".join(lines[:recorded]))
+    if works:
+        cli.work()
+    cli("replay", "-", "--from-line", recorded + 1, stdin="".join(lines))
+    cli.work()
+    assert order(cli) == [6, 1, 2, 4, 3]
+
+
+def test_a_replay_without_reorders_leaves_the_boards_to_the_workers_until_it_holds_many_pins(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "HELD", 2)
+    cli("replay", "-", stdin=saved(1, 2))
+    assert order(cli) == []
+    cli("replay", "-", stdin=saved(3, 4, 5))
+    assert order(cli) == [5, 4, 3]
 
 
 def test_a_crowded_board_stops_a_replay_which_continues_when_there_is_room(cli: Cli) -> None:

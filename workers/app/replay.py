@@ -7,13 +7,14 @@
     {"type": "reorder_pin", "ts": 1341100976000, "board": 8, "pin": 7, "before": 5, "after": 3}
 
 A reorder names the pin above the new place (`before`), the one below it (`after`), or both; or `"to"`: `"top"` or
-`"bottom"`. It sees what earlier lines recorded.
+`"bottom"`. It sees what earlier lines recorded, whether that is expanded or not.
 
 A pin keeps its recorded time. Everything else gets the store's clock, in the order of the lines: a marker's age is
 counted by its timestamp, so that one dated in the past would be purged at once (rule 2).
 """
 
 import itertools
+from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -33,17 +34,26 @@ from feedstore.domain import (
     Followee,
     InvalidValueError,
     Pin,
+    PinDeleted,
+    PinSaved,
+    RecordedAction,
     SavePin,
     Unfollow,
 )
 from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableError, Request
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from feedstore.validation import words
 
 MAX_LINE_BYTES: Final = 65_536
 BATCH: Final = 10_000
 """The most actions that one call of the follow store records: in SQLite they are one transaction, for which other
 processes that record wait.
+"""
+
+HELD: Final = 1_000_000
+"""The most pins that are remembered, in 8 MB, until a reorder needs them on their boards. If none comes, their handlers
+alone enter them: a replay that does it, too, takes 1.4 times as long.
 """
 
 _READ_BYTES: Final = 655_360
@@ -182,6 +192,7 @@ def replay(
     """
     done = Replayed()
     bytes_read = 0
+    entering = _Entering(follows)
 
     def bad(number: int, reason: str) -> None:
         done.bad += 1
@@ -191,12 +202,20 @@ def replay(
         for first, lines, size in _blocks(source):
             bytes_read += size
             skip = min(max(0, from_line - first), len(lines))
+            # A replay that stopped before `from_line` may not have entered what it had recorded.
+            entering.note(_requests(lines[:skip], first, lambda *_: None)[1])
             numbers, requests = _requests(lines[skip:], first + skip, bad)
             for batch, asked in _batches(numbers, requests):
                 done.lines = batch[0] - 1
-                refusals = _reorder(boards, asked) if isinstance(asked, Move) else follows.record(asked)
+                answers: Sequence[RecordedAction | ActionRefusedError | Placed | ReorderRefusedError]
+                if isinstance(asked, Move):
+                    entering.enter()
+                    answers = _reorder(boards, asked)
+                else:
+                    answers = follows.record(asked)
+                    entering.note(asked)
                 done.recorded += len(batch)
-                for number, answer in zip(batch, refusals, strict=True):
+                for number, answer in zip(batch, answers, strict=True):
                     if isinstance(answer, ActionRefusedError | ReorderRefusedError):
                         done.recorded -= 1
                         bad(number, f"{answer.reason}: {answer}")
@@ -212,6 +231,38 @@ def replay(
         raise InterruptedReplayError(max(done.lines + 1, from_line), "interrupted by a signal") from error
     progress(done, bytes_read)
     return done
+
+
+class _Entering:
+    """Enters pins and deletions on their boards, as their handlers do: a reorder sees only what is there. It does no
+    harm that the handlers do it again. If a crash comes first, they alone do it.
+    """
+
+    def __init__(self, follows: FollowStore) -> None:
+        self._follows = follows
+        self._pins = array("q")
+
+    def note(self, requests: Sequence[Request | Move]) -> None:
+        """Remembers the pins of these requests, of which some may have been refused."""
+        for request in requests:
+            if isinstance(request, Request):
+                match request.action:
+                    case SavePin(pin):
+                        self._pins.append(pin.pin)
+                    case DeletePin(number):
+                        self._pins.append(number)
+        if len(self._pins) > HELD:
+            self.enter()
+
+    def enter(self) -> None:
+        """Enters the pins as their records are now."""
+        for some in chunks(self._pins, BATCH):
+            states = self._follows.pins(some).values()
+            self._follows.index(
+                pins=[PinSaved(each.pin, each.saved_ms) for each in states if each.deleted_ms is None],
+                deletions=[PinDeleted(each.pin, each.deleted_ms) for each in states if each.deleted_ms is not None],
+            )
+        del self._pins[:]
 
 
 def _reorder(boards: Boards, move: Move) -> list[Placed | ReorderRefusedError]:
