@@ -455,7 +455,9 @@ def _falls(
     bound = _next_to(going.at, "up", pins[0], rows, spacing) or 0
     chosen: _Chosen = []
     for passed, pin in enumerate(pins, going.passed + 1):
-        if passed > going.members or pin.sequence >= going.above:
+        # A pin that is saved with a time in the past may have the number of the bound: then it is the window's first.
+        tie = pin.sequence == going.above and passed < going.members
+        if passed > going.members or pin.sequence > going.above or tie:
             return chosen, None
         to = target(going.above, going.below, going.members, going.members + 1 - passed)
         if to < pin.sequence:

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from feedstore.boards import Boards, Move, Respaced
+from feedstore.boards import SPACING, Boards, Move, Respaced
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.following import Limits
+from feedstore.follows.arranging import Arranged, BoardRows, LineKey
 from feedstore.follows.port import Request, actions_in
 from feedstore.follows.store import FollowStore
 from feedstore.metering import Counting
@@ -15,6 +16,7 @@ from tests.simulation.bag import Bag
 from tests.simulation.memory_shard import MemoryShard
 from workers.boards import Respacing, respacing
 from workers.boards.respacing import CALL_S, REQUEST_S, TRANSACTIONS
+from workers.boards.walks import FRUITLESS
 from workers.following import Expander
 from workers.following.expander import sender_of
 from workers.following.messages import Task, decode_actions, encode_action, wrap_action
@@ -98,6 +100,16 @@ class Endless:
         self.asked.append((board, pin))
 
 
+class Counted(Boards):
+    """Boards that count the transactions of re-spacing."""
+
+    steps = 0
+
+    def respace(self, *args: Any) -> Respaced:
+        self.steps += 1
+        return super().respace(*args)
+
+
 def test_what_takes_long_is_asked_for_again_so_that_others_go_first() -> None:
     boards = Endless()
     meter = Counting(lambda: 0.0)
@@ -120,6 +132,25 @@ def test_others_wait_for_re_spacing_for_a_few_seconds_at_most(step_s: float) -> 
     Respacing(boards, lambda: boards.now_s).respace([RespaceAsked(board, 5, 1) for board in range(1, 9)])  # type: ignore[arg-type]
     assert boards.now_s <= max(CALL_S + REQUEST_S, 2 * step_s) + step_s
     assert boards.asked == [(board, 5) for board in range(1, 9)]
+
+
+def test_a_request_whose_plans_write_nothing_is_dropped_soon(follows: FollowStore) -> None:
+    """Three placed pins with one number are not possible, unless the store was damaged."""
+    top = SPACING.virtual(NOW, 1)
+    states = follows.pins([1, 2, 3])
+    placed = [SPACING.row(pin, top, state.pin.created_ms, NOW) for pin, state in states.items()]
+
+    def place(_now: int, rows: BoardRows) -> tuple[Arranged, None]:
+        rows.pins([LineKey(row.created_ms, row.pin) for row in placed])
+        return Arranged(placed=placed), None
+
+    follows.arrange(9, list(states.values()), place)
+    boards = Counted(follows)
+    for _ in range(3):  # what a request has written at first is asked for again
+        Respacing(boards, lambda: 0.0).respace([RespaceAsked(9, 2, NOW)])
+    before = boards.steps
+    Respacing(boards, lambda: 0.0).respace([RespaceAsked(9, 2, NOW)])
+    assert 0 < boards.steps - before <= FRUITLESS
 
 
 @pytest.mark.parametrize("transactions", [1, 3, TRANSACTIONS])

@@ -280,6 +280,20 @@ def test_respace_makes_room_and_keeps_the_order(narrow: Cli) -> None:
     assert "nothing was written" in narrow("board", "respace", BOARD, 3).stderr
 
 
+def test_respace_ends_and_says_where_it_could_not_make_room(home: Cli) -> None:
+    """Three placed pins with one number are not possible, unless the store was damaged."""
+    with home.ports() as ports:
+        rows = [PlacedRow(pin, 10**28, 10**28 // MS, 1_000 + pin, 5) for pin in (6, 5, 4)]
+        ports.follows.arrange(BOARD, (), lambda _now, _rows: (Arranged(placed=rows), None))
+    given_up = home("board", "respace", BOARD, code=3)
+    assert "no room was made at 2 places, the first at pin 5" in given_up.stderr
+    assert home.hint("reorder-pin") in given_up.stderr
+    assert order(home) == [3, 2, 1, 4, 5, 6]
+    home("reorder-pin", BOARD, 5, "--top")
+    assert home.json("board", "respace", BOARD)["rows"] > 0
+    home("board", "check", BOARD)
+
+
 @pytest.mark.parametrize(
     ("pin", "said"),
     [(404, "pin 404 was never saved"), (1, "pin 1 was deleted"), (11, "pin 11 is on board 10")],

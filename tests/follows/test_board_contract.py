@@ -554,6 +554,22 @@ def test_re_spacing_gives_room_and_changes_no_order(store: FollowStore, rows: in
     assert respace(boards, asked(store)[0], rows) == 0
 
 
+def test_a_pin_that_is_saved_with_the_number_of_the_topmost_one_gets_room(store: FollowStore):
+    """Ids that are close, of one millisecond: the middle of two is the number of a pin between them."""
+    at_ms = NOW - 1_000
+    save(store, [(100, at_ms), (102, at_ms), (50, at_ms - 1)])
+    boards = Boards(store)
+    boards.reorder(Move(BOARD, 50, before=100, after=102))
+    delete(store, 100)
+    save(store, [(101, at_ms)])
+    assert boards.check(BOARD, None).ties == [(50, 101)]
+    topmost, *_ = pages(boards)
+    respace(boards, RespaceAsked(BOARD, 101, NOW))
+    assert shown(boards) == [50, 101, 102]
+    assert pages(boards)[0] == topmost
+    assert boards.check(BOARD, None).narrow == []
+
+
 def test_a_request_that_is_late_repeated_or_of_a_pin_that_is_gone_does_nothing(store: FollowStore):
     boards = a_board(store)
     save(store, [(50, NOW)], board=10)

@@ -1,9 +1,15 @@
 """Long work on boards, in parts: finding them, checking them, making room."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from feedstore.boards import MAX_ROWS, BoardFindings, Boards, Respaced
 from feedstore.domain import RespaceAsked
+
+FRUITLESS: Final = 64
+"""The most plans in a row that write nothing, before a re-spacing is given up. Other writers may be faster a few times;
+in a store that was damaged a plan may be made again and again.
+"""
 
 
 def every_arranged(boards: Boards) -> Iterator[int]:
@@ -29,18 +35,23 @@ def checked(boards: Boards, board: int) -> Iterator[BoardFindings]:
 def respaced(
     boards: Boards, asked: RespaceAsked, rows: int = MAX_ROWS, rows_again: int = MAX_ROWS
 ) -> Iterator[Respaced]:
-    """Makes room around a pin, in transactions of at most `rows` rows, one for each step of the iteration. The work is
-    done when the iteration ends; it may be left at any time.
+    """Makes room around a pin, in transactions of at most `rows` rows, one for each step of the iteration. The last
+    step says if the work is done, or was given up; it may be left at any time.
 
     rows_again: replaces `rows` if each transaction looks again at all that those before it have passed.
 
     Raises FollowStoreUnavailableError.
     """
     going = None
-    while True:
+    fruitless = 0
+    while fruitless < FRUITLESS:
         looks_again = going is not None and going.quiet is None
         step = boards.respace(asked, rows_again if looks_again else rows, going)
         yield step
         going = step.going
         if step.done:
             return
+        if step.rows:
+            fruitless = 0
+        elif going is None:
+            fruitless += 1

@@ -11,7 +11,7 @@ from feedstore.domain import RespaceAsked
 from workers.boards.files import export
 from workers.boards.walks import checked, every_arranged, respaced
 from workers.cli.output import ProgressLine, answer, emit_json, note, plural, say, when
-from workers.cli.session import ID, REFUSED, Session, json_option, pass_session
+from workers.cli.session import ID, REFUSED, Session, TryLaterError, json_option, pass_session
 
 
 class _BoardGroup(click.Group):
@@ -199,7 +199,8 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
     pins.
 
     Workers do this by themselves after a reorder that left little room. The order of the pins does not change. The
-    command may run while workers run and pins are moved. If it is killed, run it again.
+    command may run while workers run and pins are moved. If it is killed, run it again. It ends with 3 if it could not
+    make room at a place.
 
     \b
     Examples:
@@ -207,6 +208,7 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
       feedctl board respace 9 5
     """
     progress, rows, looked = ProgressLine("board respace"), 0, 0
+    given_up: list[int] = []
     now_ms = clock_of(session.config)()
     with session.follows() as follows:
         boards = Boards(follows)
@@ -216,19 +218,23 @@ def respace(session: Session, board_id: int, pin: int | None, *, as_json: bool) 
         narrow = (each for part in checked(boards, board_id) for each in part.narrow)
         for each in narrow if pin is None else [pin]:
             looked += 1
+            done = False
             for step in respaced(boards, RespaceAsked(board_id, each, now_ms)):
-                rows += step.rows
+                rows, done = rows + step.rows, step.done
                 if progress.due():
                     progress.show(f"{plural(looked, 'place')}, {plural(rows, 'row')} written")
-    if as_json:
-        emit_json({"board": board_id, "places": looked, "rows": rows, "dropped": dropped})
-        return
-    if dropped:
+            given_up += [] if done else [each]
+    if dropped and not as_json:
         note(f"board {board_id}: dropped {plural(dropped, 'place')} of pins that are dead")
-    if rows:
-        note(f"board {board_id}: made room at {plural(looked, 'place')}, {plural(rows, 'row')} written")
-    else:
-        note(f"board {board_id}: no gap is narrow, nothing was written")
+    room_made = f"made room at {plural(looked - len(given_up), 'place')}, {plural(rows, 'row')} written"
+    text = f"board {board_id}: {room_made if rows or given_up else 'no gap is narrow, nothing was written'}"
+    answer({"board": board_id, "places": looked, "rows": rows, "dropped": dropped}, text, as_json=as_json, tell=note)
+    if given_up:
+        raise TryLaterError(
+            f"board {board_id}: no room was made at {plural(len(given_up), 'place')}, the first at pin {given_up[0]}:"
+            " other processes were faster each time, or more than two pins have one sequence. Run it again. If that"
+            " does not help, move that pin: feedctl reorder-pin"
+        )
 
 
 @board.command(short_help="Bring BOARD back into the order of time, newest first.")
