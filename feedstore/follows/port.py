@@ -37,6 +37,12 @@ class ClockStepError(FollowStoreUnavailableError):
         self.offset_ms = offset_ms
 
 
+class TransactionTooLongError(FollowStoreUnavailableError):
+    """A transaction lasted too long and was undone. The database may be slow now; or there is more in this transaction
+    than can ever be done in time. A caller that may leave the work out does so instead of repeating it without end.
+    """
+
+
 class WrongStoreError(FollowStoreUnavailableError, MisconfiguredError):
     """A database is missing, damaged, another shard, or has the tables of a later version."""
 

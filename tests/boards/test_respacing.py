@@ -9,7 +9,7 @@ from feedstore.boards import SPACING, Boards, Move, Respaced
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.following import Limits
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey
-from feedstore.follows.port import Request, actions_in
+from feedstore.follows.port import Request, TransactionTooLongError, actions_in
 from feedstore.follows.store import FollowStore
 from feedstore.metering import Counting
 from tests.simulation.bag import Bag
@@ -100,6 +100,17 @@ class Endless:
         self.asked.append((board, pin))
 
 
+class SlowOnABoard(MemoryShard):
+    """A shard on which one board has a hole that takes too long to look at."""
+
+    slow = 0
+
+    def arrange(self, board: int, *args: Any, **kwargs: Any) -> Any:
+        if board == self.slow:
+            raise TransactionTooLongError("a transaction took 10.0 s and was aborted")
+        return super().arrange(board, *args, **kwargs)
+
+
 class Counted(Boards):
     """Boards that count the transactions of re-spacing."""
 
@@ -151,6 +162,30 @@ def test_a_request_whose_plans_write_nothing_is_dropped_soon(follows: FollowStor
     before = boards.steps
     Respacing(boards, lambda: 0.0).respace([RespaceAsked(9, 2, NOW)])
     assert 0 < boards.steps - before <= FRUITLESS
+
+
+def test_a_request_whose_transaction_lasts_too_long_keeps_nothing_else_back(clock: Clock) -> None:
+    """It would be tried again without end: the expander would take its shard for away, and pass on no tick."""
+    shard = SlowOnABoard(clock)
+    follows = FollowStore([shard])
+    boards = Boards(follows)
+    for board in (8, 9):
+        pins = [Pin(10 * board + pin, 7, board, NOW - 10 + pin) for pin in range(6)]
+        follows.record([Request(SavePin(pin)) for pin in pins])
+        follows.index(pins=[PinSaved(pin, NOW) for pin in pins])
+        while not boards.check(board, None).narrow:
+            order = [pin.pin for pin in boards.page(board, 10, None).pins]
+            boards.reorder(Move(board, order[-1], before=order[1]))
+    waiting = follows.unrelayed(100)
+    asked = [action for action in actions_in(waiting) if isinstance(action, RespaceAsked)]
+    assert {each.board for each in asked} == {8, 9}
+    shard.slow = 8
+
+    respacing = Respacing(boards, lambda: 0.0)
+    Expander(follows, Bag(random.Random(0), 1, 1, ["a"]), LIMITS, respacing.respace).expand(list(map(Task, asked)))
+    assert boards.check(8, None).narrow
+    assert boards.check(9, None).narrow == []
+    assert follows.unrelayed(100) == waiting, "it is not asked for again"
 
 
 @pytest.mark.parametrize("transactions", [1, 3, TRANSACTIONS])

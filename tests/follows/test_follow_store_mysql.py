@@ -15,20 +15,27 @@ import msgspec
 import mysql_places
 import pymysql
 import pytest
-from board_tools import BOARD, a_board, shown
+from board_tools import BOARD, a_board, asked, relay, shown
 from follow_places import NOW, FakeClock
 from pymysql.constants import ER
 
-from feedstore.boards import Move
+from feedstore.boards import Boards, Move
 from feedstore.domain import Edge, Follow, Followed, Pin, PinDeleted, PinSaved, SavePin, board, user
 from feedstore.follows import mysql
 from feedstore.follows.mysql import shard as mysql_shard
 from feedstore.follows.mysql import statements
 from feedstore.follows.mysql.connections import Meaning, MySQLConnection, PoolBounds, Reply, meaning
-from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, Request, actions_in
+from feedstore.follows.port import (
+    FollowStoreUnavailableError,
+    OutdatedStoreError,
+    Request,
+    TransactionTooLongError,
+    actions_in,
+)
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
 from feedstore.follows.store import FollowStore
 from feedstore.follows.versions import latest
+from workers.boards import Respacing
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("mysql"), pytest.mark.usefixtures("mariadb")]
 
@@ -364,9 +371,27 @@ def test_a_transaction_that_takes_too_long_is_aborted(open_one: Opener):
         changes.boards[1] = 2
         return changes, None
 
-    with pytest.raises(FollowStoreUnavailableError, match=r"a transaction took 0\.\d s and was aborted"):
+    with pytest.raises(TransactionTooLongError, match=r"a transaction took 0\.\d s and was aborted"):
         shard_of(store).transact(Wanted(boards=[1]), decide)
     assert store.board_owners([1]) == {}
+
+
+def test_re_spacing_drops_a_request_whose_transaction_takes_too_long(open_one: Opener):
+    """The worker would try it again without end, and pass on no tick. The next drop asks again."""
+    store = open_one()
+    boards = a_board(store)
+    while not asked(store):
+        boards.reorder(Move(BOARD, shown(boards)[-1], before=shown(boards)[1]))
+    before = shown(boards)
+    narrow = boards.check(BOARD, None).narrow
+    assert narrow
+
+    Respacing(Boards(open_one(PoolBounds(transaction_s=0.000_001))), time.monotonic).respace(asked(store))
+    assert boards.check(BOARD, None).narrow == narrow
+    relay(store)
+    boards.reorder(Move(BOARD, before[-1], before=before[1]))
+    Respacing(boards, time.monotonic).respace(asked(store))
+    assert boards.check(BOARD, None).narrow == []
 
 
 def test_the_server_aborts_a_transaction_whose_client_has_stopped(open_one: Opener):

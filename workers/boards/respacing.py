@@ -8,6 +8,7 @@ import structlog
 
 from feedstore.boards import Boards, Respaced
 from feedstore.domain import RespaceAsked
+from feedstore.follows.port import TransactionTooLongError
 from feedstore.metering import UNCOUNTED, Meter
 from workers.boards import metrics
 from workers.boards.walks import respaced
@@ -53,8 +54,8 @@ class Respacing:
         meter.observe(metrics.WINDOW, [])
 
     def respace(self, requests: Sequence[RespaceAsked]) -> None:
-        """Makes room at each of these pins; what takes long is requested again. Requests do not become too old: each is
-        done by what is there now.
+        """Makes room at each of these pins; what takes long is requested again, unless one transaction of it takes too
+        long. Requests do not become too old: each is done by what is there now.
 
         Raises FollowStoreUnavailableError: some requests are done; do all again.
         """
@@ -66,14 +67,20 @@ class Respacing:
                 self._boards.ask_respace(asked.board, asked.pin)
 
     def _respace(self, asked: RespaceAsked) -> None:
-        steps = list(self._steps(asked))
-        rows, window = sum(step.rows for step in steps), max(step.window for step in steps)
-        if not steps[-1].done:
-            if rows:
-                self._boards.ask_respace(asked.board, asked.pin)
-            else:
-                # Other writers were faster each time. If room is short, they have asked for it themselves.
-                _log.warning("boards.not_respaced", board=asked.board, pin=asked.pin, window=window)
+        rows = window = 0
+        done = False
+        error = None
+        try:
+            for step in self._steps(asked):
+                rows, window, done = rows + step.rows, max(window, step.window), step.done
+        except TransactionTooLongError as too_long:
+            error = str(too_long)
+        if rows and not done and error is None:
+            self._boards.ask_respace(asked.board, asked.pin)
+        elif not done:
+            # Other writers were faster each time: if room is short, they have asked for it themselves. Or there is too
+            # much to look at: it would be so again, and ticks would wait without end. The next drop there asks again.
+            _log.warning("boards.not_respaced", board=asked.board, pin=asked.pin, window=window, error=error)
         self._meter.add(metrics.ROWS, rows)
         if window:
             self._meter.observe(metrics.WINDOW, [window])

@@ -25,7 +25,7 @@ from feedstore.follows.arranging import Arrange, LineKey, PinAt, Run, Start, Way
 from feedstore.follows.mysql import boards
 from feedstore.follows.mysql import statements as sql
 from feedstore.follows.mysql.connections import MAX_PACKET, MySQLConnection, MySQLPool, PoolBounds, Reply, meaning
-from feedstore.follows.port import Backlog, ClockStepError, RecordCounts
+from feedstore.follows.port import Backlog, ClockStepError, RecordCounts, TransactionTooLongError
 from feedstore.follows.shard import (
     BoardRow,
     Changes,
@@ -113,14 +113,16 @@ class MySQLShard:
         return result
 
     def _commit(self, connection: MySQLConnection, writes: Iterable[str], began_s: float) -> None:
-        """Ends a transaction. Raises FollowStoreUnavailableError if its outcome is unknown, or if it took too long."""
+        """Ends a transaction. Raises FollowStoreUnavailableError if its outcome is unknown, and TransactionTooLongError
+        if it took too long.
+        """
         *packets, last = portions([*writes, "COMMIT"], len, MAX_PACKET)
         for each in packets:
             connection.run(each)
         took_s = time.monotonic() - began_s
         if took_s >= self._bounds.transaction_s:
             connection.roll_back()
-            raise self._pool.unavailable(f"a transaction took {took_s:.1f} s and was aborted")
+            raise TransactionTooLongError(f"{self._pool.server}: a transaction took {took_s:.1f} s and was aborted")
         try:
             connection.run(last)
         except (pymysql.MySQLError, OSError) as error:
