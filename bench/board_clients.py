@@ -29,6 +29,7 @@ from feedstore.follows import mysql, sqlite
 from feedstore.follows.port import Request, actions_in
 from feedstore.follows.store import FollowStore
 from workers.boards import Respacing
+from workers.boards.walks import checked
 
 BOARD = 9
 OWNER = 7
@@ -165,15 +166,10 @@ def judge(load: Load, seconds: float) -> Verdict:
 
 
 def _checked(boards: Boards) -> Iterable[str]:
-    after: Place | None = None
-    while True:
-        part = boards.check(BOARD, after)
+    for part in checked(boards, BOARD):
         yield from (f"pins {upper} and {lower} have one number" for upper, lower in part.ties)
         yield from (f"a row of pin {key.pin}, which is dead" for key in part.dead)
         yield from (f"the gap above pin {pin} stays narrow" for pin in part.narrow)
-        after = part.after
-        if after is None:
-            return
 
 
 def run(load: Load, *, kills: int) -> Verdict:

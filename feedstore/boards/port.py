@@ -149,6 +149,15 @@ class BoardPage(NamedTuple):
     above: Place | None
 
 
+class CheckedTo(NamedTuple):
+    """Where the next part of a check begins. spot: the place up to which the board was read. above: the last pin before
+    that place, of any part; None if there was none. The place itself may be that of a pin that was moved or deleted.
+    """
+
+    spot: Spot
+    above: Spot | None
+
+
 class BoardFindings(NamedTuple):
     """The state of a part of a board. What `narrow`, `ties` and `dead` hold is a fault if it is still there after the
     handlers are done.
@@ -167,7 +176,7 @@ class BoardFindings(NamedTuple):
     narrow: list[int]
     ties: list[tuple[int, int]]
     dead: list[LineKey]
-    after: Place | None
+    after: CheckedTo | None
 
 
 class RoomSpread(NamedTuple):

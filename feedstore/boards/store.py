@@ -20,6 +20,7 @@ from feedstore.boards.port import (
     BoardFindings,
     BoardPage,
     BoardPin,
+    CheckedTo,
     Mark,
     Move,
     Place,
@@ -111,7 +112,7 @@ class Boards:
         after = after or Place(self._spacing.top)
         # One pin more than the page shows whether the board ends there.
         most = limit + len(after.marks) + 1
-        run, _ = self._read(board, limit, most, after)
+        run = self._read(board, limit, most, after)
         pins, end = ordering.merged(self._spacing, after.way, run, most)
         shown = _not_marked(pins, after)
         if len(shown) > limit:
@@ -144,10 +145,10 @@ class Boards:
             return Place(end or far, (), way)
         return Place(shown[0].spot, tuple(map(_mark, shown[MAX_MARKS - 1 :: -1])), way)
 
-    def _read(self, board: int, limit: int, most: int, after: Place) -> tuple[Run, Spot]:
-        """The rows of pins from a place on, and where that place is now. One statement reads the rows and where the
-        marked pins are now; if these show another place, the rows are read again from there. limit: the size of the
-        page. most: how many rows to read, including those of marked pins.
+    def _read(self, board: int, limit: int, most: int, after: Place) -> Run:
+        """The rows of pins from a place on. One statement reads the rows and where the marked pins are now; if these
+        show another place, the rows are read again from there. limit: the size of the page. most: how many rows to
+        read, including those of marked pins.
         """
         check_id("board", board)
         if not 1 <= limit <= MAX_PAGE:
@@ -160,7 +161,7 @@ class Boards:
             run = self._follows.board_run(board, after.way, start, most, 2 * limit + self._look, keys)
             anchor = self._anchor(after, run.marked)
             if anchor == spot or tries == _ANCHOR_TRIES:
-                return run, spot
+                return run
             spot = anchor
 
     def _anchor(self, after: Place, marked: Sequence[PinAt]) -> Spot:
@@ -176,30 +177,28 @@ class Boards:
         """The smallest id larger than `after` of a board with placed pins; None if there are no more. 0: the first."""
         return self._follows.next_arranged_board(after)
 
-    def check(self, board: int, after: Place | None, limit: int = MAX_PAGE) -> BoardFindings:
-        """Looks at a part of a board, as `page` does, and returns what is wrong with it. Changes nothing.
+    def check(self, board: int, after: CheckedTo | None, limit: int = MAX_PAGE) -> BoardFindings:
+        """Looks at a part of a board, as `page` does, and returns what is wrong with it. Changes nothing. after: of the
+        part before it; None: from the top.
 
         Raises InvalidValueError.
         """
-        run, spot = self._read(board, limit, limit, after or Place(self._spacing.top))
+        after = after or CheckedTo(self._spacing.top, None)
+        run = self._read(board, limit, limit, Place(after.spot))
         found, end = ordering.merged(self._spacing, "down", run, limit)
         dead = self._dead(board, run.placed)
         gone = {key.pin for key in dead}
-        pins = [pin for pin in found if pin.pin not in gone]
-        gaps: list[tuple[int, BoardPin]] = []
-        above = None if after is None else spot.sequence
-        for pin in pins:
-            if above is not None:
-                gaps.append((above - pin.sequence, pin))
-            above = pin.sequence
+        pins = [pin.spot for pin in found if pin.pin not in gone]
+        neighbours = pins if after.above is None else [after.above, *pins]
+        pairs = list(itertools.pairwise(neighbours))
         return BoardFindings(
             pins=len(pins),
-            narrow=[pin.pin for gap, pin in gaps if room(gap) < self._spacing.threshold],
-            ties=[
-                (upper.pin, lower.pin) for upper, lower in itertools.pairwise(pins) if upper.sequence == lower.sequence
+            narrow=[
+                lower.pin for upper, lower in pairs if room(upper.sequence - lower.sequence) < self._spacing.threshold
             ],
+            ties=[(upper.pin, lower.pin) for upper, lower in pairs if upper.sequence == lower.sequence],
             dead=dead,
-            after=None if end is None else Place(end),
+            after=None if end is None else CheckedTo(end, neighbours[-1] if neighbours else None),
         )
 
     def _dead(self, board: int, placed: Sequence[PlacedRow]) -> list[LineKey]:

@@ -35,6 +35,7 @@ from feedstore.boards import (
     room,
 )
 from feedstore.boards import Place as BoardPlace
+from feedstore.boards.store import LOOK
 from feedstore.domain import DeletePin, InvalidValueError, Pin, PinSaved, RespaceAsked, SavePin, board
 from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, PlacedRow, Way
 from feedstore.follows.port import MAX_PAGE, Request
@@ -715,6 +716,33 @@ def test_a_check_walks_the_whole_board(store: FollowStore):
             break
     assert pins == 30
     assert narrowest(boards) == 82
+
+
+def test_a_check_measures_gaps_from_pin_to_pin_wherever_its_parts_end(store: FollowStore):
+    """A part that has looked at very many lines ends at the line of a pin that was moved away or deleted."""
+    boards = a_board(store, 140)
+    ends_at = 139 - (2 + LOOK) + 1  # the last line that a part of one pin looks at, after the topmost one
+    row = SPACING.row(1, SPACING.virtual(NOW - 1_000_000 + ends_at, ends_at) - 1, NOW - 1_000_000 + 1, NOW)
+    store.arrange(BOARD, [store.pins([1])[1]], lambda _, rows: (_placed(rows, row), None))
+    store.index(deletions=[delete(store, pin, indexed=False) for pin in range(ends_at, 140)])
+    assert shown(boards)[:2] == [140, 1]
+    parts, after = [], None
+    for _ in range(3):
+        part = boards.check(BOARD, after, 1)
+        parts.append((part.pins, part.narrow))
+        after = part.after
+    assert parts == [(1, []), (0, []), (1, [])]
+
+
+def test_a_check_finds_gaps_between_its_parts(store: FollowStore):
+    ms = 10**28
+    boards = place(store, {3: ms, 2: ms, 1: ms - 1})
+    after, narrow, ties = None, [], []
+    for _ in range(3):
+        part = boards.check(BOARD, after, 1)
+        narrow, ties, after = [*narrow, *part.narrow], [*ties, *part.ties], part.after
+    assert narrow == boards.check(BOARD, None).narrow == [3, 1]
+    assert ties == boards.check(BOARD, None).ties == [(2, 3)]
 
 
 def test_a_check_finds_a_row_without_a_living_pin(store: FollowStore):
