@@ -1,8 +1,11 @@
 """Boards in their own order, in MySQL: statements, and a board inside a transaction.
 
 **Locks.** A transaction on the order of a board takes the board's row of `board_orders` alone; then the lines of the
-pins that it names, shared, so that they are not marked deleted before it is committed; then it writes placed rows. An
-index write takes lines and then placed rows. All take the state of the shard last.
+pins that it names, shared, so that they are not marked deleted before it is committed; then the state of the shard,
+shared, because what it decides depends on the time. Only then it enters the lines that are missing, reads the board,
+takes the lines of the pins that make room, shared, and writes placed rows. An index write takes lines and then placed
+rows, and never the state of the shard. So the caller that settles may have to wait for a board's transaction, and that
+one for an index write.
 
 Sequences go out as integers of up to 39 digits, which the server takes for decimals. They come back as
 `decimal.Decimal`, which holds every digit as long as nothing is computed with it.

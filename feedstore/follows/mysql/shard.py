@@ -4,8 +4,9 @@
 holds that row until it is committed. The settling caller takes the row alone: at that moment every time that was ever
 stamped is committed or gone, and what is stamped later is not before the time that is left in the row. Transactions do
 not wait for each other, only for the moment in which somebody settles; no tick has to run behind, and no clock has to
-be right. The row is locked last: a transaction that holds it waits for hardly anything else, so that the settling
-caller waits for a moment only.
+be right. The row is locked after the keys: a recording that holds it waits for hardly anything else, so that the
+settling caller waits for a moment only. It waits longer for a transaction on the order of a board, which reads the
+board and takes the lines of more pins while it holds the row (`boards`).
 
 **Keys that do not exist yet** have no row to lock. They are inserted plainly; of two transactions the later fails on
 the duplicate and begins again, and then it finds and locks the row.
