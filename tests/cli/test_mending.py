@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
+from itertools import count, islice
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,20 @@ def test_a_marker_ahead_of_the_clock_is_left_and_said(filled: Cli) -> None:
     assert [each.get("pin") for each in lines(filled("verify", "--json", code=1).stdout)] == [1, None]
 
 
+def test_a_cluster_that_was_not_compared_is_never_called_right(filled: Cli) -> None:
+    """Later rounds read only the rows of findings, which may be far from the damage."""
+    _flip_a_byte_far_from_everything_else(filled, "b")
+    with filled.ports(access="write") as ports:
+        ports.replicas["a"].tables[FEEDS].apply([mutations.put([(1, ports.follows.now())], [(7, 1_020)])])
+    assert "b  damaged" in filled("verify", code=1).stdout
+
+    done = filled("repair", code=1)
+
+    assert "1 entry repaired, 1 difference left" in done.stderr
+    assert done.stdout.splitlines()[-1].startswith("b  damaged: ")
+    assert "no difference" in filled("verify", "--cluster", "a").stderr
+
+
 def test_rebuild_names_what_it_cannot_mend(filled: Cli) -> None:
     spoil(filled)
     left = filled("rebuild", 1, "--cluster", "b", code=1).stderr
@@ -168,6 +183,20 @@ def test_no_empty_follow_store_is_made_while_a_cluster_that_may_have_feeds_does_
     assert "there may be feeds of it in a cluster that does not answer" in said
     assert filled.hint("schema apply --empty") in said
     assert not (filled.home / "data/follows.db").exists()
+
+
+def _flip_a_byte_far_from_everything_else(cli: Cli, cluster: str) -> None:
+    """The middle of the file has nothing but rows with one first byte: no witness and no row of user 1."""
+    users = list(islice((user for user in count(500) if row_key(user)[0] == 0x78), 20))
+    pins = [(1_000 + n, 2_000 + n) for n in range(999)]
+    with cli.ports(access="write") as ports:
+        feeds = ports.replicas[cluster].tables[FEEDS]
+        feeds.apply([mutations.put([(user, 1) for user in users], pins)])
+        feeds.sweep(1)
+    file = max((cli.home / "data" / cluster).glob("*.sst"), key=lambda each: each.stat().st_size)
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    file.write_bytes(content)
 
 
 def _lose_follows(cli: Cli, *, is_emptied: bool) -> None:

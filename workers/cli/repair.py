@@ -160,6 +160,8 @@ def _rounds(
     progress = ProgressLine("repair")
     pace = _Pace(rate)
     again: list[Finding] | None = None
+    # By cluster, since the last look at everything: a look at some rows again may not meet the damage.
+    damaged: dict[str, Finding] = {}
     count = 0
     for _ in range(_ROUNDS):
         land()
@@ -170,22 +172,24 @@ def _rounds(
         too_many = False
         seen: Iterator[Finding]
         if again is None:
+            damaged.clear()
             seen = found(ports, limits, spans, Total(), progress)
         else:
             seen = iter(verifier(ports, limits).again(again))
         while some := list(islice(seen, _AT_ONCE)):
             done = repairer.mend(some)
             mended += len(done)
+            damaged.update((finding.cluster, finding) for finding in some if finding.kind == "damaged")
             too_many = too_many or len(found_now) + len(some) > _MENDED_MAX
             if too_many:
                 found_now, left = [], []
             else:
                 found_now += some
-                left += [finding for finding in some if finding not in done]
+                left += [finding for finding in some if finding not in done and finding.kind != "damaged"]
             pace.wait(len(some))
         count += mended
         if not mended and not too_many:
-            return left, count
+            return [*damaged.values(), *left], count
         if not mended:
             break
         again = None if too_many else found_now
