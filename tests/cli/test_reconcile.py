@@ -89,6 +89,56 @@ def test_without_it_pins_go_to_the_wrong_feeds(cli: Cli, shards: list[Path]):
     cli("verify")
 
 
+def test_a_lost_pin_that_is_saved_again_before_the_repair_is_in_the_feeds(cli: Cli) -> None:
+    lost = lose_a_pin(cli)
+
+    cli(*lost)
+    cli.work()
+
+    assert "no difference" in cli("verify").stderr
+    assert "0 entries repaired" in cli("repair").stderr
+    assert cli.feed(1) == [8, 7]
+
+
+def test_a_lost_pin_that_is_saved_again_after_the_repair_needs_another_one(cli: Cli) -> None:
+    """The first repair has left markers at the time of the follow, and the pin comes again with that time."""
+    lost = lose_a_pin(cli)
+    cli("repair")
+    assert cli.feed(1) == [7]
+
+    cli(*lost)
+    cli.work()
+
+    assert cli.feed(1) == [7]
+    assert [(each["kind"], each["pin"]) for each in found(cli)] == [("masked", 8), ("masked", 8)]
+    cli("repair")
+    assert "no difference" in cli("verify").stderr
+    assert cli.feed(1) == [8, 7]
+    assert cli.export("a") == cli.export("b")
+
+
+def lose_a_pin(cli: Cli) -> list[object]:
+    """Brings the follow store back from a copy that has pin 7, and not pin 8 that is in the feed of user 1, too. Gives
+    the command that had saved pin 8.
+    """
+    path = cli.home / "data" / "follows.db"
+    save_pin: list[object] = ["save-pin", 8, "--owner", 2, "--board", 20, "--created-ms", 2_000]
+    cli("follow", 1, "--user", 2)
+    cli("save-pin", 7, "--owner", 2, "--board", 20, "--created-ms", 1_000)
+    cli.work()
+    copy = shutil.copy(path, path.with_suffix(".copy"))
+    cli(*save_pin)
+    cli.work()
+    shutil.copy(copy, path)
+    cli("reconcile")
+    assert [(each["kind"], each["pin"]) for each in found(cli)] == [("extra", 8), ("extra", 8)]
+    return save_pin
+
+
+def found(cli: Cli) -> list[dict[str, object]]:
+    return [json.loads(line) for line in cli("verify", "--json", code=1).stdout.splitlines()[:-1]]
+
+
 def test_actions_that_were_lost_on_their_way_to_the_expander_come_back(cli: Cli) -> None:
     """As the expander's message says: with their topic they are gone from the queue, and are in no index."""
     cli("save-pin", 7, "--owner", 2, "--board", 8)

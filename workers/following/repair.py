@@ -1,7 +1,9 @@
 """Repair mends what verify finds. It uses the same writers, and touches nothing that is right.
 
 - An entry that must not be there is removed by a marker at the cell's own timestamp: a later follow brings entries with
-  later timestamps (rule 2), so nothing rightful is hidden. The marker goes through the queue, to that cluster's writer.
+  later timestamps (rule 2), so nothing rightful is hidden. The exception is a pin that the follow store does not know
+  and that is saved later: it comes at the time of a follow from before the marker. The next repair finds it masked. The
+  marker goes through the queue, to that cluster's writer.
 - A missing entry is put back by a refill of that feed in that cluster.
 - An entry that a marker at or above its timestamp hides cannot be put back at that timestamp. The edge that delivers it
   gets a new tick of its follower's clock (rule 8), and so does all that the follow brings. No marker is taken away.
