@@ -28,6 +28,8 @@ OLD, NEW = 2, 3
 PINS = 300
 REFILLED, NOT_REFILLED = 11, 12
 """Two who follow both of them."""
+DELETER, OF_A_DELETER = 4, 13
+"""One who deletes pins, and one who follows only that one."""
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +133,26 @@ def test_without_the_refill_the_page_stays_short(real: Cli) -> None:
     real.process("work", "--until-idle")  # a walk that ended below the cap has asked for it
     assert real.feed(NOT_REFILLED) == newest(OLD)
     assert "no difference" in real("verify").stderr
+
+
+def test_deletions_that_are_in_memory_count_in_a_compaction_that_is_waited_for(real: Cli) -> None:
+    """In memory, their markers are out of the trim's sight: it would count what they mask as live."""
+    pins = [
+        f'{{"type":"save_pin","ts":{1_341_100_000_001 + pin},"pin":{pin},"owner":{DELETER},"board":{DELETER}}}'
+        for pin in range(DELETER * 1_000, DELETER * 1_000 + PINS)
+    ]
+    deletions = [f'{{"type":"delete_pin","ts":1341100010000,"pin":{pin}}}' for pin in newest(DELETER)[: 2 * SLACK]]
+    real("follow", OF_A_DELETER, "--user", DELETER)
+    cut(real)  # one file, so that HBase does not compact at the next flush, before the deletions
+    for lines in (pins, deletions):
+        table(real, "flush", "following_feed")
+        homes.replay(real, [line.encode() for line in lines])
+        real.process("work", "--until-idle")
+
+    table(real, "major-compact", "following_feed", "--wait")
+
+    assert {entries(real, cluster, OF_A_DELETER) for cluster in homes.CLUSTERS} == {CAP + SLACK}
+    assert "no difference" in real("verify", "--users", OF_A_DELETER).stderr
 
 
 # What no gateway offers.

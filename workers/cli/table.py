@@ -98,7 +98,8 @@ def major_compact(session: Session, **options: Any) -> None:
     """Request a compaction of all files, which trims every row to cap + slack columns.
 
     A compaction of all files reads and writes the whole table, and slows readers down: do one cluster at a time, when
-    the load is low.
+    the load is low. With --wait, what is in memory is flushed first: the trim does not see delete markers in memory,
+    and would count the entries that they hide.
 
     \b
     Examples:

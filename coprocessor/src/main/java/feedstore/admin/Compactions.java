@@ -24,6 +24,10 @@ import org.apache.hadoop.hbase.client.CompactionState;
  * <p>So: wait until nothing is going on; note the time; request; wait until nothing is going on
  * and, after a major one, the time is another one. A request that a server forgot, because the
  * region moved or somebody else's compaction was faster, is made again.
+ *
+ * <p>Markers in memory are out of the trim's sight. So what is in memory is flushed before a major
+ * compaction that the caller waits for. A flush may begin a compaction of its own, and a request at
+ * that moment is forgotten, so {@link #request} does not flush.
  */
 final class Compactions {
   private static final long POLL_MS = 100;
@@ -51,10 +55,12 @@ final class Compactions {
    * sets the bound.
    */
   List<Region> run(boolean isMajor) throws IOException, ToolException, InterruptedException {
-    List<Region> regions = regions();
-    while (!regions.stream().allMatch(Compactions::isQuiet)) {
-      Thread.sleep(POLL_MS);
-      regions = regions();
+    List<Region> regions = quietRegions();
+    if (isMajor) {
+      for (Region region : regions) {
+        admin.flushRegion(region.info().getRegionName());
+      }
+      regions = quietRegions();
     }
     Map<String, Long> before = new HashMap<>();
     for (Region region : regions) {
@@ -83,6 +89,16 @@ final class Compactions {
       }
       Thread.sleep(POLL_MS);
     }
+  }
+
+  /** Waits until nothing is going on in any region. */
+  private List<Region> quietRegions() throws IOException, ToolException, InterruptedException {
+    List<Region> regions = regions();
+    while (!regions.stream().allMatch(Compactions::isQuiet)) {
+      Thread.sleep(POLL_MS);
+      regions = regions();
+    }
+    return regions;
   }
 
   private List<Region> regions() throws IOException, ToolException {

@@ -38,7 +38,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
 
   flush TABLE                   write what is in memory to files; done when it returns
   compact TABLE                 request a compaction of as many files as HBase sees fit, which may be none
-  major-compact TABLE           request a compaction of all files
+  major-compact TABLE           request a compaction of all files; with --wait, flush before it
   regions TABLE                 where each region is, its files and its memory
   store-files TABLE             the same, added up
   cells TABLE USER              what the row of a user's feed really holds, markers and masked versions as well

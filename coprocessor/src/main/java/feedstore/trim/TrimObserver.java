@@ -22,8 +22,9 @@ import org.slf4j.LoggerFactory;
  *
  * <p>Never in a flush, and never in a compaction of some of the files. The markers that mask a cell
  * may lie in the others; the cell would count as live and push a live one out, which nothing brings
- * back. What waits in memory is out of sight even here: a client that writes markers has the feed
- * refilled when they have landed.
+ * back. What waits in memory is out of sight even here, as if it were written after the compaction.
+ * After an unfollow the feed is refilled once the markers have landed; after deletions of pins it
+ * is not, so the slack must suffice for those since the last flush, too.
  */
 public final class TrimObserver implements RegionCoprocessor, RegionObserver {
   private static final Logger LOG = LoggerFactory.getLogger(TrimObserver.class);

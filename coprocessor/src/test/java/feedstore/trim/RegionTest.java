@@ -119,6 +119,23 @@ class RegionTest {
     }
   }
 
+  /** What docs/trim.md says of deletions in memory. */
+  @Test
+  void markersInMemoryDoNotCount() throws IOException {
+    try (RealRegion region = new RealRegion(home, ARGUMENTS)) {
+      for (long user = 1; user <= 2; user++) {
+        region.put(user, 1, 100, NOW);
+      }
+      region.flush();
+      region.mark(1, 91, 100, NOW + 1);
+      region.flush();
+      region.mark(2, 91, 100, NOW + 1);
+      region.compactAll();
+      assertEquals(pins(90, 91 - KEEP), region.feed(1));
+      assertEquals(pins(90, 101 - KEEP), region.feed(2), "what is masked took places of live ones");
+    }
+  }
+
   /** An open reader makes HBase keep masked puts and older versions, which the trim then sees. */
   @Test
   void whatIsKeptForAnOpenReaderDoesNotCount() throws IOException {
