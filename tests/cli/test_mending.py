@@ -84,6 +84,29 @@ def test_what_is_missing_is_refilled_in_its_cluster(filled: Cli) -> None:
     assert "no difference" in filled("verify").stderr
 
 
+def test_one_deletion_is_enough_for_a_gap_after_a_backfill(cli: Cli) -> None:
+    """A backfill brings what a reader can reach, and no slack. Both clusters are right by what they were given."""
+    cli.set("cap", "3")
+    cli.set("slack", "2")
+    for pin in range(1, 6):
+        cli("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", 1_000 + pin)
+    cli.work()
+    cli("follow", 1, "--user", 2)
+    cli.work()
+    cli("delete-pin", 5)
+    cli.work()
+
+    found = list(lines(cli("verify", "--json", code=1).stdout))[:-1]
+
+    assert [(each["cluster"], each["kind"], each["pin"]) for each in found] == [
+        ("a", "missing", 2),
+        ("b", "missing", 2),
+    ]
+    cli("repair")
+    assert "no difference" in cli("verify").stderr
+    assert cli.feed(1) == [4, 3, 2]
+
+
 def test_a_marker_ahead_of_the_clock_is_left_and_said(filled: Cli) -> None:
     with filled.ports() as ports:
         ahead_ms = ports.follows.now() + 3_600_000
