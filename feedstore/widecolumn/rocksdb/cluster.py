@@ -18,7 +18,7 @@ Settings (in `files`), and why. Measured on 2 cores that other work shared (load
   slowest million went at 185k cells/s wall instead of 68k. Writing to 20 M and to 1 M stored entries in turn: 1.01-1.02
   of the rate. It needs up to twice the space while it merges everything.
 - 4 MiB memtables, at most 2: a third of the memory of 16 MiB ones. Sorted runs are merged from eight on while a table
-  is busy, so that each cell is merged no more often (docs/decisions/0067), and from four on while it is at rest,
+  is busy, so that each cell is merged no more often (docs/decisions/0067), and from three on while it is at rest,
   because pages look into each run (docs/decisions/0076).
 - One 32 MiB block cache per cluster, which only pages fill: reads that come once bypass it. No bloom filters: every
   page seeks, and a row has entries in every sorted run.
