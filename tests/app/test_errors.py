@@ -14,7 +14,7 @@ from feedstore.follows.port import (
 from feedstore.widecolumn import DamagedError, RefusedError, UnavailableError, UnsafeTableError
 from workers.cli import root
 from workers.queue.embedded import NoQueueError
-from workers.queue.port import PositionLostError, QueueUnavailableError, UnsafeTopicsError
+from workers.queue.port import DamagedQueueError, PositionLostError, QueueUnavailableError, UnsafeTopicsError
 from workers.queue.sqlite_file import WrongQueueError
 
 ANSWERS = (NotNowError, NeverError, MisconfiguredError)
@@ -41,6 +41,7 @@ def test_every_error_of_a_port_has_an_answer() -> None:
         (NoGenerationError(""), 3),
         (ConfigError(""), 2),
         (DamagedError(""), 2),
+        (DamagedQueueError(""), 2),
         (NoQueueError(""), 2),
         (OutdatedStoreError(""), 2),
         (UnsafeStoreError(""), 2),

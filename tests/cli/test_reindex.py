@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast
@@ -32,7 +32,7 @@ from workers.following.groups import EXPANDER, writer_group
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.embedded import EmbeddedQueue
-from workers.queue.port import PositionLostError, lag_of
+from workers.queue.port import PositionLostError, Topic, lag_of
 
 ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "3"))
 USERS, FOLLOWEES = range(1, 6), range(11, 17)
@@ -358,6 +358,58 @@ def test_a_file_that_is_no_queue_is_moved_away_as_the_message_says(
     queue.rename(tmp_path / "queue.db")
     cli("reindex")
 
+    cli.work()
+    _right(cli, model)
+
+
+def _to(topic: Topic[object], cli: Cli) -> None:
+    """Brings all that was recorded to a topic, and no further."""
+    config = configuration.load(cli.home, {})
+    with cli.ports(access="write") as ports, ExitStack() as open_loops:
+        relays = [open_loops.enter_context(closing(loop)) for loop in wiring.relays(ports, config)]
+        while ports.follows.unrelayed(1):
+            for relay in relays:
+                relay.step()
+        expander = open_loops.enter_context(closing(wiring.expander(ports, config)))
+        while topic is DELIVERIES and lag_of(ports.queue, ACTIONS, EXPANDER):
+            expander.step()
+
+
+def _damage_the_latest(topic: Topic[object], queue: Path) -> int:
+    """Flips bits of a message as a disk may: SQLite has no checksums, and notices nothing. Returns the partition."""
+    with closing(sqlite3.connect(queue)) as file, file:
+        row, partition = file.execute(
+            "SELECT b.rowid, p.partition FROM batches AS b JOIN partitions AS p ON p.id = b.partition_id"
+            " WHERE p.topic = ? ORDER BY b.rowid DESC LIMIT 1",
+            (topic.name,),
+        ).fetchone()
+        file.execute("UPDATE batches SET body = CAST(x'81' || substr(body, 2) AS BLOB) WHERE rowid = ?", (row,))
+    return int(partition)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("topic", [ACTIONS, DELIVERIES])
+def test_a_message_that_is_damaged_ends_what_reads_it_and_is_named(
+    cli: Cli, tmp_path: Path, topic: Topic[object]
+) -> None:
+    model = Model(random.Random(9))
+    _record(cli, model, 40)
+    _to(topic, cli)
+    queue = cli.home / "data" / "queue.db"
+    partition = _damage_the_latest(topic, queue)
+    then = f"move the file away, then: {cli.hint('reindex')}"
+
+    worked = cli.process("work", "--until-idle", code=1).stderr
+    assert f"queue.db: {topic}/{partition} at" in worked
+    assert then in worked
+    assert "Traceback" not in worked
+    [said] = [each for each in cli("status", code=1).stdout.splitlines() if "queue.db" in each]
+    assert said.startswith("problem")
+    assert then in said
+    assert then in cli("reindex", code=2).stderr
+
+    queue.rename(tmp_path / "queue.db")
+    cli("reindex")
     cli.work()
     _right(cli, model)
 

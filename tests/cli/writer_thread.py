@@ -12,7 +12,7 @@ from workers.following.groups import writer_group
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.retry import REST_S
 from workers.pipeline.runtime import Worker, WorkerFailedError
-from workers.queue.port import PositionLostError
+from workers.queue.port import DamagedQueueError, PositionLostError
 
 
 class WriterThread:
@@ -56,7 +56,7 @@ class WriterThread:
         try:
             self._write()
         except WorkerFailedError as error:
-            known = isinstance(error.causes[0], PositionLostError | TooManyDeadLettersError)
+            known = isinstance(error.causes[0], PositionLostError | DamagedQueueError | TooManyDeadLettersError)
             self._ended = (type(error.causes[0]) if known else ProcessEndedError)(str(error))
         except PortError as error:
             self._ended = ProcessEndedError(str(error))

@@ -12,7 +12,7 @@ from feedstore.metering import Counting
 from workers.pipeline import metrics, runtime
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.runtime import Worker, WorkerFailedError
-from workers.queue.port import PositionLostError
+from workers.queue.port import DamagedQueueError, PositionLostError
 
 
 class Loop:
@@ -121,8 +121,9 @@ def test_an_error_stops_everything(error: Exception) -> None:
     assert other.closed.is_set()
 
 
-def test_rule_12_a_lost_position_stops_its_loop_alone() -> None:
-    lost = Loop("writer-b", raising(PositionLostError("cluster b lost deliveries: rebuild it")))
+@pytest.mark.parametrize("error", [PositionLostError, DamagedQueueError])
+def test_rule_12_a_lost_position_or_a_damaged_queue_stops_its_loop_alone(error: type[Exception]) -> None:
+    lost = Loop("writer-b", raising(error("cluster b lost deliveries: rebuild it")))
     other = Loop("writer-a")
     worker = Worker([lost, other])
 

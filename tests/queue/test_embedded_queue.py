@@ -16,7 +16,8 @@ from feedstore import sqlite_file
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.queue import embedded
 from workers.queue.embedded import MAX_BATCH_BYTES, EmbeddedQueue, open_dead_letters
-from workers.queue.port import QueueError, QueueUnavailableError, lag_of
+from workers.queue.port import DamagedQueueError, QueueError, QueueUnavailableError, lag_of
+from workers.queue.sqlite_file import PAGE_BYTES
 
 PARTITIONS = {ACTIONS: 1, DELIVERIES: 2, RETRIES: 2}
 
@@ -185,7 +186,7 @@ def test_a_corrupt_batch_is_named_and_nothing_is_skipped(queue: EmbeddedQueue, p
         connection.execute("UPDATE batches SET body = ? WHERE base_offset = 1", (body,))
     consumer = queue.consumer(DELIVERIES, "a")
     for _ in range(2):
-        with pytest.raises(QueueUnavailableError, match=r"queue\.db.*feed\.deliveries/1"):
+        with pytest.raises(DamagedQueueError, match=r"queue\.db.*feed\.deliveries/1.*move the file away.*reindex"):
             consumer.poll(10, 0)
     with connection:
         connection.execute("UPDATE batches SET body = ? WHERE base_offset = 1", (kept,))
@@ -199,8 +200,42 @@ def test_a_batch_that_is_missing_is_named(queue: EmbeddedQueue, path: Path) -> N
     with sqlite3.connect(path) as connection:
         connection.execute("DELETE FROM batches WHERE base_offset = 0")
     connection.close()
-    with pytest.raises(QueueUnavailableError, match=r"feed\.actions/0"):
+    with pytest.raises(DamagedQueueError, match=r"feed\.actions/0.*move the file away.*reindex"):
         queue.consumer(ACTIONS, "a").poll(10, 0)
+
+
+def test_a_page_of_the_messages_that_is_damaged_is_named(queue: EmbeddedQueue, path: Path) -> None:
+    """The ends and positions have pages of their own: nothing else of the queue shows the damage."""
+    queue.publish(ACTIONS, [b"x"])
+    queue.consumer(ACTIONS, "a").close()
+    queue.close()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'batches'").fetchone()
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        file.seek((page - 1) * PAGE_BYTES)
+        file.write(b"\xff" * 64)
+    with contextlib.closing(EmbeddedQueue.open(path, TOPICS, Clock())) as opened:
+        assert lag_of(opened, ACTIONS, "a") == 1
+        with pytest.raises(DamagedQueueError, match=r"queue\.db: .*malformed.*move the file away.*reindex"):
+            opened.consumer(ACTIONS, "a").poll(10, 0)
+
+
+def test_a_look_reads_as_far_as_a_poll_does(queue: EmbeddedQueue, path: Path) -> None:
+    """What is damaged behind the next batch keeps a group at its position, too."""
+    for value in (b"done", b"whole", b"corrupt"):
+        queue.publish(ACTIONS, [value])
+    behind, ahead = queue.consumer(ACTIONS, "behind"), queue.consumer(ACTIONS, "ahead")
+    behind.poll(1, 0)
+    behind.commit({0: 1})
+    drain(ahead)
+    ahead.commit({0: 3})
+    embedded.refuse_damaged(path, [(ACTIONS, "behind"), (ACTIONS, "ahead"), (DELIVERIES, "behind")])
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE batches SET body = x'90' WHERE base_offset = 2")
+    embedded.refuse_damaged(path, [(ACTIONS, "ahead")])
+    with pytest.raises(DamagedQueueError, match=r"feed\.actions/0 at 2.*move the file away.*reindex"):
+        embedded.refuse_damaged(path, [(ACTIONS, "ahead"), (ACTIONS, "behind")])
 
 
 def test_a_writer_that_another_program_keeps_out_gives_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

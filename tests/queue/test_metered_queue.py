@@ -13,6 +13,7 @@ from workers.queue import metrics
 from workers.queue.metered import MeteredQueue
 from workers.queue.port import (
     MAX_MESSAGE_BYTES,
+    DamagedQueueError,
     Message,
     MessageRefusedError,
     PositionLostError,
@@ -72,6 +73,7 @@ class Failing:
     [
         (QueueUnavailableError("away"), "poll", "unavailable"),
         (PositionLostError("gone"), "poll", "lost"),
+        (DamagedQueueError("corrupt"), "poll", "lost"),
         (QueueUnavailableError("away"), "commit", "unavailable"),
     ],
 )

@@ -36,11 +36,11 @@ from workers.following.groups import writer_group
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.retry import REST_S
 from workers.pipeline.runtime import Worker, WorkerFailedError
-from workers.queue.port import PositionLostError
+from workers.queue.port import DamagedQueueError, PositionLostError
 
 _log = structlog.get_logger()
 
-FAILED, LOST, DEAD_LETTERS = 1, 4, 5
+FAILED, LOST, DEAD_LETTERS, DAMAGED = 1, 4, 5, 6
 """Exit codes: any failure, and the two that the parent process answers differently."""
 
 _LOOK_S: Final = 0.1
@@ -106,7 +106,7 @@ class WriterProcess:
         """Checks whether the process still runs.
 
         Raises:
-            PositionLostError, TooManyDeadLettersError: the process's stage raised it.
+            PositionLostError, DamagedQueueError, TooManyDeadLettersError: the process's stage raised it.
             ProcessEndedError: the process ended in any other way.
         """
         if self._runs(_LOOK_S):
@@ -150,7 +150,7 @@ class WriterProcess:
         said = b"".join(iter(lambda: os.read(self._said, _SAID_MAX), b"")).decode(errors="replace").strip()
         _, status = os.waitpid(self._pid, 0)
         code = os.waitstatus_to_exitcode(status)
-        kinds = {LOST: PositionLostError, DEAD_LETTERS: TooManyDeadLettersError}
+        kinds = {LOST: PositionLostError, DEAD_LETTERS: TooManyDeadLettersError, DAMAGED: DamagedQueueError}
         self._ended = kinds.get(code, ProcessEndedError)(said or _how(code))
         return False
 
@@ -308,7 +308,7 @@ def _written(config: Config, cluster: str, log_level: str, word: int, told: int)
             every = worker.running()
             worker.run(lambda: stop.is_set() or worker.running() != every)
     except WorkerFailedError as error:
-        codes = {PositionLostError: LOST, TooManyDeadLettersError: DEAD_LETTERS}
+        codes = {PositionLostError: LOST, TooManyDeadLettersError: DEAD_LETTERS, DamagedQueueError: DAMAGED}
         return codes.get(type(error.causes[0]), FAILED), str(error)
     except PortError as error:
         return FAILED, str(error)

@@ -16,6 +16,7 @@ from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
 from feedstore.catalog.port import CatalogReader, NoGenerationError
 from feedstore.clocks import APART_MAX_MS, Process, behind_ms
+from feedstore.errors import MisconfiguredError
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError, WillNotError
 from feedstore.widecolumn.progress import Progress, State
@@ -28,6 +29,7 @@ from workers.following import landed, lost_actions
 from workers.following.faults import ReplicaFault, fault
 from workers.following.groups import EXPANDER, RELAY, cluster_groups, gone_message
 from workers.following.ports import Ports
+from workers.queue.embedded import refuse_damaged
 from workers.queue.port import PartitionsAwayError, Queue, UnsafeTopicsError, lags_of
 
 T = TypeVar("T")
@@ -84,7 +86,8 @@ class Condition:
     committed that is not relayed. clocks: by how much the clocks of shards are ahead. own_off_ms: how far this
     machine's clock is ahead of the home's time, if that is too far. off: processes whose clocks are off. away: a
     sentence for each part that does not answer, but for clusters; what it would have told is None, or left out. unsafe:
-    the settings of topics with which acknowledged messages could be lost, if there are any. lost: whether actions were
+    the settings of topics with which acknowledged messages could be lost, if there are any. damaged: where the messages
+    of a queue in a file are damaged, if that keeps a group from reading on. lost: whether actions were
     lost before they were expanded; None if that is unknown.
     """
 
@@ -104,6 +107,7 @@ class Condition:
     disks: Sequence[Disk] | None
     away: Mapping[str, str] = field(default_factory=dict)
     unsafe: str | None = None
+    damaged: str | None = None
     lost: bool | None = False
 
 
@@ -143,6 +147,7 @@ def look(
     at_queue = looks.begin("queue", partial(_groups, ports))
     at_letters = looks.begin("dead_letters", ports.dead.count)
     at_topics = looks.begin("topics", partial(_unsafe, config))
+    at_messages = looks.begin("messages", partial(_damaged, ports, config))
     at_shards = [looks.begin(f"shard_{number}", partial(_shard, ports, number)) for number in range(len(config.shards))]
     at_disks = looks.begin("disks", lambda: tuple(disks(config)))
     replicas = ports.replicas.values()
@@ -175,6 +180,7 @@ def look(
     lost = None if at_lost is None else at_lost.found()
     letters = at_letters.found() if asked is None else known("dead_letters", "the dead letters do", at_letters)
     unsafe = at_topics.found() if asked is None else known("topics", "the settings of the topics do", at_topics)
+    damaged = at_messages.found()
     states = {each.name: begun.found() for each, begun in zip(replicas, at_clusters, strict=True)}
     for (name, cluster), begun in at_catalogs.items():
         if not isinstance(states[cluster], NoAnswer):  # the sentence about the cluster is enough
@@ -201,6 +207,7 @@ def look(
         disks=known("disks", "the disks do", at_disks),
         away=away,
         unsafe=None if isinstance(unsafe, NoAnswer) else unsafe,
+        damaged=None if isinstance(damaged, NoAnswer) else damaged,
         lost=None if isinstance(lost, NoAnswer) else lost,
     )
 
@@ -210,6 +217,18 @@ def _unsafe(config: Config) -> str | None:
     try:
         wiring.refuse_unsafe_topics(config)
     except UnsafeTopicsError as error:
+        return str(error)
+    return None
+
+
+def _damaged(ports: Ports, config: Config) -> str | None:
+    """Where a group can read no further. A worker that has met that has ended what reads there, and one that runs
+    without it says nothing.
+    """
+    try:
+        if config.queue_file is not None:
+            refuse_damaged(config.queue_file, landed.groups(ports))
+    except MisconfiguredError as error:
         return str(error)
     return None
 
@@ -341,6 +360,7 @@ def problems(condition: Condition, most_ms: int | None) -> list[str]:
         *([] if condition.stopped is None else [f"the worker has stopped, and only serves: {condition.stopped}"]),
         *condition.away.values(),
         *([] if condition.unsafe is None else [f"acknowledged messages could be lost: {condition.unsafe}"]),
+        *([] if condition.damaged is None else [condition.damaged]),
         *([lost_actions.LOST] if condition.lost else []),
         # RocksDB's own messages may have several lines.
         *(" ".join(state.error.split()) for state in condition.clusters.values() if state.error is not None),

@@ -8,7 +8,8 @@ import click
 from workers.app import reindex as reindexing
 from workers.cli.output import answer, emit_json, note, plural, when
 from workers.cli.session import REFUSED, Session, TryLaterError, json_option, pass_session
-from workers.following import lost_actions
+from workers.following import landed, lost_actions
+from workers.queue.embedded import refuse_damaged
 from workers.queue.port import GroupBusyError
 
 
@@ -75,8 +76,11 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
 
 
 def _lost_actions(session: Session, *, everything: bool) -> reindexing.Reindexed | None:
-    """None if none was lost."""
+    """None if none was lost. Raises DamagedQueueError: the queue must be replaced before that."""
+    path = session.config.queue_file
     with session.ports("read", feeds=False) as ports:
+        if path is not None:
+            refuse_damaged(path, landed.groups(ports))
         if not lost_actions.are_lost(ports):
             note(
                 "there is a queue, and no action was lost on its way to the expander, so nothing was changed; to"

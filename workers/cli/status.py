@@ -28,9 +28,10 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
 
     The exit status is 1 if an operator must know something: a worker that has stopped by itself; messages that wait for
     more than a minute without any worker, or on servers without one for them; a cluster that does not answer, lost
-    deliveries, or is three minutes behind while a worker runs; a catalog that is damaged or does not answer; deliveries
-    that have been parked for ten minutes; a clock that is off; a disk that is almost full; settings of topics with
-    which acknowledged messages could be lost; dead letters. There is a sentence for each, in JSON in "problems".
+    deliveries, or is three minutes behind while a worker runs; a catalog that is damaged or does not answer; a queue in
+    a file that is damaged where a group reads next; deliveries that have been parked for ten minutes; a clock that is
+    off; a disk that is almost full; settings of topics with which acknowledged messages could be lost; dead letters.
+    There is a sentence for each, in JSON in "problems".
 
     The queue, each shard of the follow store, each cluster, each catalog and the disks are looked at by themselves, at
     the same time. What is away, or takes longer than 12 s, is a problem too, in JSON also in "away", and what it would

@@ -14,7 +14,7 @@ from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline import metrics
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.retry import is_logged
-from workers.queue.port import PositionLostError
+from workers.queue.port import DamagedQueueError, PositionLostError
 
 _log = structlog.get_logger()
 
@@ -118,8 +118,9 @@ class WorkerFailedError(Exception):
 class Worker:
     """Runs loops in threads.
 
-    A loop whose position is lost stops alone, because one dead cluster must not stop the other (rule 12). Any other
-    error stops the worker: its supervisor restarts it, and everything uncommitted comes again.
+    A loop whose position is lost stops alone, because one dead cluster must not stop the other (rule 12). So does a
+    loop that can read no further because the queue is damaged: a restart would not help. Any other error stops the
+    worker: its supervisor restarts it, and everything uncommitted comes again.
 
     are_lost: for names of loops, whether their position is lost; it may raise NotNowError. Such a loop continues once
     somebody has restored its position. Until then it counts as one that has ended.
@@ -223,6 +224,9 @@ class Worker:
                     self._failures.remove(failure)
                     self._ended.discard(loop.name)
                     log.info("loop.continues", detail="its position was restored")
+        except DamagedQueueError as error:
+            self._failures.append((str(error), error))
+            log.error("loop.queue_damaged", error=str(error))  # noqa: TRY400 - the message says it all
         except TooManyDeadLettersError as error:
             self._failures.append((str(error), error))
             log.error("loop.too_many_dead_letters", error=str(error))  # noqa: TRY400 - the message says it all

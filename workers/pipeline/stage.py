@@ -39,7 +39,7 @@ from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy, 
 from workers.pipeline.spec import StageSpec
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
-from workers.queue.port import Consumer, DeadLetters, PositionLostError, QueueUnavailableError
+from workers.queue.port import Consumer, DamagedQueueError, DeadLetters, PositionLostError, QueueUnavailableError
 
 _log = structlog.get_logger()
 
@@ -121,6 +121,7 @@ class Stage(Generic[Body]):
         Raises:
             TooManyDeadLettersError: stop the worker.
             PositionLostError: stop this stage; its cluster must be rebuilt.
+            DamagedQueueError: stop this stage; the queue must be replaced.
             Whatever else `note` raises.
         """
         began_s = self._clock()
@@ -472,7 +473,7 @@ class Stage(Generic[Body]):
         beginning: Future[None] | None = None
         try:
             # If the queue fails now, it fails again in the next round, when this work is done.
-            with suppress(QueueUnavailableError, PositionLostError):
+            with suppress(QueueUnavailableError, PositionLostError, DamagedQueueError):
                 self._look_ahead(handling)
             beginning = self._begin_next(handling)
         finally:

@@ -29,6 +29,8 @@ from feedstore.lazy import closed_on_error
 from feedstore.portions import portions
 from feedstore.sqlite_file import SqliteFile
 from workers.queue.port import (
+    MAX_POLL_BYTES,
+    DamagedQueueError,
     DeadLetter,
     GroupBusyError,
     Message,
@@ -44,7 +46,7 @@ from workers.queue.port import (
     in_turns,
     refuse_oversized,
 )
-from workers.queue.sqlite_file import make_file, open_file
+from workers.queue.sqlite_file import THEN, WrongQueueError, make_file, open_file
 
 MAX_BATCH_BYTES = 1_000_000
 """The most bytes of messages in one batch."""
@@ -380,6 +382,23 @@ class _Window(NamedTuple):
     values: list[bytes]
 
 
+def _window(place: str, position: int, row: tuple[int, bytes] | None) -> _Window:
+    """The batch in a row, which must hold a position. place: names the file and the partition. Raises
+    DamagedQueueError.
+    """
+    missing = f"{place} at {position} is missing: the file is damaged: {THEN}"
+    if row is None:
+        raise DamagedQueueError(missing)
+    base, body = row
+    try:
+        values = _unpack(body)
+    except msgspec.DecodeError as error:
+        raise DamagedQueueError(f"{place} at {position} is corrupt: {error}: {THEN}") from error
+    if not base <= position < base + len(values):
+        raise DamagedQueueError(missing)
+    return _Window(base, values)
+
+
 class EmbeddedTail:
     """Reads a topic from given positions. It holds at most one batch of each partition between polls. who: the name of
     the reader in error messages.
@@ -445,9 +464,11 @@ class EmbeddedTail:
                     return self._take_all(limit)
                 finally:
                     self._connection.execute("ROLLBACK")
-        except BaseException:
+        except BaseException as error:
             self._positions = positions
             self._windows = [None] * len(self._ids)
+            if isinstance(error, WrongQueueError):  # its pages of messages: the file was a queue when it was opened
+                raise DamagedQueueError(str(error)) from error
             raise
 
     def _take_all(self, limit: int) -> list[Message]:
@@ -489,22 +510,9 @@ class EmbeddedTail:
             self._connection.execute(_BATCHES_FROM, (self._ids[partition], self._positions[partition]))
         ) as rows:
             while self._positions[partition] < end and not room.is_full:
-                self._windows[partition] = self._window(partition, rows.fetchone())
+                place = f"{self._path}: {self._topic}/{partition}"
+                self._windows[partition] = _window(place, self._positions[partition], rows.fetchone())
                 self._take_window(partition, room, taken)
-
-    def _window(self, partition: int, row: tuple[int, bytes] | None) -> _Window:
-        """The batch in a row, which must hold the partition's position."""
-        place = f"{self._path}: {self._topic}/{partition} at {self._positions[partition]}"
-        if row is None:
-            raise QueueUnavailableError(f"{place} is missing: the file is damaged")
-        base, body = row
-        try:
-            values = _unpack(body)
-        except msgspec.DecodeError as error:
-            raise QueueUnavailableError(f"{place} is corrupt: {error}") from error
-        if not base <= self._positions[partition] < base + len(values):
-            raise QueueUnavailableError(f"{place} is missing: the file is damaged")
-        return _Window(base, values)
 
 
 class EmbeddedConsumer(EmbeddedTail):
@@ -628,6 +636,34 @@ def stored_partitions(path: Path) -> dict[str, int]:
     if not ids:
         raise NoQueueError(f"{path}: holds no queue")
     return {topic: len(each) for topic, each in ids.items()}
+
+
+def refuse_damaged(path: Path, groups: Iterable[tuple[Topic[object], str]]) -> None:
+    """Reads for each group as far as a poll of its consumer does. Nothing else shows that messages are damaged: SQLite
+    has no checksums. Writes nothing, and passes over positions whose messages have expired.
+
+    Raises:
+        DamagedQueueError, WrongQueueError: a group can read no further.
+        QueueUnavailableError: the file does not answer.
+    """
+    with contextlib.closing(open_file(path)) as file, file.read() as reader:
+        ids = _stored_partitions(reader)
+        for topic, group in groups:
+            ends = reader.execute(_ENDS, (topic.name,)).fetchall()
+            for partition, position in reader.execute(_POSITIONS, (group, topic.name)).fetchall():
+                earliest, end = ends[partition]
+                if earliest <= position < end:
+                    rows = reader.execute(_BATCHES_FROM, (ids[topic.name][partition], position))
+                    _read_ahead(f"{path}: {topic}/{partition}", position, end, rows)
+
+
+def _read_ahead(place: str, position: int, end: int, rows: sqlite3.Cursor) -> None:
+    left = MAX_POLL_BYTES
+    with contextlib.closing(rows):
+        while position < end and left >= 0:
+            window = _window(place, position, rows.fetchone())
+            left -= sum(map(len, window.values[position - window.base :]))
+            position = window.base + len(window.values)
 
 
 def has_dead_letters(path: Path) -> bool:

@@ -7,10 +7,12 @@ from feedstore.metering import Meter
 from workers.queue import metrics
 from workers.queue.port import (
     Consumer,
+    DamagedQueueError,
     Message,
     MessageRefusedError,
     PositionLostError,
     Queue,
+    QueueError,
     QueueUnavailableError,
     Tail,
     Topic,
@@ -39,7 +41,7 @@ class _Calls:
         began_s = self._clock()
         try:
             result = work()
-        except (MessageRefusedError, PositionLostError, QueueUnavailableError) as error:
+        except (MessageRefusedError, PositionLostError, DamagedQueueError, QueueUnavailableError) as error:
             self._meter.add(metrics.FAILURES, 1, topic.name, name, _reason(error))
             self._took(topic, name, began_s)
             raise
@@ -51,11 +53,11 @@ class _Calls:
         self._meter.observe(metrics.CALL_SECONDS, [self._clock() - began_s], topic.name, name)
 
 
-def _reason(error: MessageRefusedError | PositionLostError | QueueUnavailableError) -> str:
+def _reason(error: QueueError) -> str:
     match error:
         case MessageRefusedError():
             return "refused"
-        case PositionLostError():
+        case PositionLostError() | DamagedQueueError():
             return "lost"
         case _:
             return "unavailable"

@@ -36,7 +36,7 @@ CALL_SECONDS: Final = _METERED.histogram(
 FAILURES: Final = _METERED.counter(
     "feed_queue_failures_total",
     "A worker's calls that the queue did not answer (`unavailable`; consumers of Kafka hear nothing instead), messages"
-    " that are too large for it (`refused`), and polls whose messages are gone (`lost`)",
+    " that are too large for it (`refused`), and polls whose messages are gone or damaged (`lost`)",
     _TOPIC,
     _CALL,
     Label("reason", ("unavailable", "refused", "lost")),

@@ -114,6 +114,12 @@ class PositionLostError(QueueError):
     """
 
 
+class DamagedQueueError(QueueError, MisconfiguredError):
+    """What a reader wants next is damaged, and will be so at every later call. Nothing was skipped. The message names
+    the file, and says what to do.
+    """
+
+
 class UnsafeTopicsError(QueueUnavailableError, MisconfiguredError):
     """Settings of topics could lose acknowledged messages. No worker starts on them; the message names each setting."""
 
@@ -152,6 +158,7 @@ class Consumer(Protocol):
         Raises:
             PositionLostError: the messages at a partition's position are gone, or the topic was made again since this
                 consumer was made.
+            DamagedQueueError: stop; an operator must replace the queue.
             QueueUnavailableError: later; nothing was skipped.
         """
 
@@ -195,6 +202,7 @@ class Tail(Protocol):
 
         Raises:
             PositionLostError: messages expired before this tail had read them; every later poll raises it again.
+            DamagedQueueError: an operator must replace the queue.
             QueueUnavailableError: later; nothing was skipped.
         """
 

@@ -18,8 +18,12 @@ class WrongQueueError(QueueUnavailableError, MisconfiguredError):
     """The file is not the embedded queue's, is damaged, or has another format."""
 
 
+THEN: Final = "move the file away, then: feedctl reindex"
+"""What an operator does with a file that is no queue any more, or is damaged."""
+
+
 def _not_ours(message: str) -> WrongQueueError:
-    return WrongQueueError(f"{message}: move the file away, then: feedctl reindex")
+    return WrongQueueError(f"{message}: {THEN}")
 
 
 USE: Final = Use(
