@@ -2,24 +2,31 @@
 
 import errno
 import importlib
+import json
 import os
 import pkgutil
 import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
+from feedstore.app import config as configuration
 from feedstore.errors import ConfigError
+from feedstore.metering import Counting
 from tests.cli.command import Cli
+from tests.metering.readings import value
 from workers import cli as cli_package
 from workers.app import home
+from workers.app.gauges import QueueGauges
 from workers.app.home import HomeBusyError
 from workers.cli import main
+from workers.following import metrics
 
 
 def test_init_makes_a_home_once(empty: Cli) -> None:
@@ -292,6 +299,31 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing(mounted: Path) -> None:
     cli("save-pin", pin, "--owner", 2, "--board", 20, "--created-ms", 1)
     cli.work()
     assert "no difference" in cli("verify").stderr
+
+
+@pytest.mark.parametrize("full", [0, 1])
+def test_the_disk_of_each_shard_is_watched(
+    empty: Cli, mounted: Path, full: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = ["sqlite:data/f0.db", "sqlite:data/f1.db"]
+    shards[full] = f"sqlite:{mounted}/f.db"
+    monkeypatch.setenv("FEED_FOLLOWS_SHARDS", json.dumps(shards))
+    empty("init")
+    empty.set("shards", json.dumps(shards, separators=(",", ":")))
+    (mounted / "ballast").write_bytes(bytes(21 << 20))
+
+    status = empty.json("status", code=1)
+    [problem] = status["problems"]
+    assert re.fullmatch("the disk of the follow store has . MiB left: make room before it is full", problem)
+    assert ["the follow store" in disk["store"] for disk in status["disks"]].count(True) == 1
+
+    config = configuration.load(empty.home, os.environ)
+    meter = Counting(lambda: 0.0)
+    with empty.ports() as ports:
+        QueueGauges(replace(ports, meter=meter), config).look()
+    assert value(meter, metrics.SIZE, "follows") == 24 << 20
+    assert (value(meter, metrics.FREE, "follows") or 0) <= 3 << 20
+    assert (value(meter, metrics.SIZE, "queue") or 0) > 24 << 20
 
 
 def test_too_many_open_files_is_a_clear_error(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

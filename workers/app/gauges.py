@@ -88,7 +88,10 @@ class QueueGauges:
         ]
 
     def _stores(self) -> Sequence[Values]:
-        rooms = {(store,): os.statvfs(path) for store, path in stores_in_files(self._config).items()}
+        rooms = {
+            (store,): min(map(os.statvfs, paths), key=lambda room: room.f_bavail / max(1, room.f_blocks))
+            for store, paths in stores_in_files(self._config).items()
+        }
         return [
             {store: room.f_bavail * room.f_frsize for store, room in rooms.items()},
             {store: room.f_blocks * room.f_frsize for store, room in rooms.items()},
@@ -103,14 +106,18 @@ class QueueGauges:
         return found
 
 
-def stores_in_files(config: Config) -> dict[str, Path]:
-    """Where the stores are that are in files, by their name in metrics; the home if one is not there."""
-    paths = {f"cluster-{each.name}": config.path(each.url) for each in config.clusters if each.in_files}
+def stores_in_files(config: Config) -> dict[str, Sequence[Path]]:
+    """Where the stores are that are in files, by their name in metrics; the home for what is not there. Each shard of
+    the follow store may be on a disk of its own.
+    """
+    paths: dict[str, Sequence[Path]] = {
+        f"cluster-{each.name}": [config.path(each.url)] for each in config.clusters if each.in_files
+    }
     if config.shard_files:
-        paths["follows"] = config.shard_files[0]
+        paths["follows"] = config.shard_files
     if config.queue_file is not None:
-        paths["queue"] = config.queue_file
-    return {store: path if path.exists() else config.home for store, path in paths.items()}
+        paths["queue"] = [config.queue_file]
+    return {store: [each if each.exists() else config.home for each in some] for store, some in paths.items()}
 
 
 class ClusterGauges:

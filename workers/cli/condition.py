@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Final, NamedTuple, TypeVar
 
 from feedstore.app.catalogs import place
@@ -338,12 +339,12 @@ def _ahead(clocks: Mapping[int, int]) -> dict[int, int]:
 
 def disks(config: Config) -> Iterator[Disk]:
     """The file systems of the stores that are in files, each once."""
-    on: dict[int, list[str]] = {}
-    paths = stores_in_files(config)
-    for store, path in paths.items():
-        on.setdefault(path.stat().st_dev, []).append(store)
+    on: dict[int, dict[str, Path]] = {}
+    for store, paths in stores_in_files(config).items():
+        for path in paths:
+            on.setdefault(path.stat().st_dev, {}).setdefault(store, path)
     for stores in on.values():
-        room = os.statvfs(paths[stores[0]])
+        room = os.statvfs(next(iter(stores.values())))
         store, *shared = (_SAID.get(each, each.replace("-", " ", 1)) for each in stores)
         yield Disk(store, room.f_bavail * room.f_frsize, room.f_blocks * room.f_frsize, shared)
 

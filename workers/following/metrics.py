@@ -161,7 +161,8 @@ SWEPT: Final = _SWEEPER.counter(
 SWEEP_SECONDS: Final = _SWEEPER.gauge("feed_sweep_seconds", "How long the last sweep took", CLUSTER)
 FREE: Final = _GAUGES.gauge(
     "feed_store_free_bytes",
-    "Free space of the file system of a store in files: `follows`, `queue`, or `cluster-CLUSTER`",
+    "Free space of the file system of a store in files: `follows`, `queue`, or `cluster-CLUSTER`. Of several shards of"
+    " the follow store the one on the fullest file system counts",
     Label("store", of="the stores in files of the home"),
 )
 SIZE: Final = _GAUGES.gauge(
