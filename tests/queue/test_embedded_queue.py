@@ -400,3 +400,22 @@ def test_a_publish_call_is_one_batch_until_it_is_too_large_for_one(queue: Embedd
         (1_008, 1, START_MS),
     ]
     assert all(size < MAX_BATCH_BYTES + 10_000 for *_, size in rows)
+
+
+def test_the_room_of_what_has_expired_is_used_again_and_never_given_back(queue: EmbeddedQueue) -> None:
+    """As docs/runbooks/alerts/disk-low.md has it."""
+
+    def pages() -> int:
+        [(count,)] = queue._file.rows("PRAGMA page_count")
+        return int(count)
+
+    def publish() -> int:
+        for _ in range(20):
+            queue.publish(ACTIONS, [bytes(100_000)])
+        return pages()
+
+    empty, full = pages(), publish()
+    assert full > empty + 200
+    assert queue.expire(-1, {}) == 20
+    assert pages() == full
+    assert publish() == full
