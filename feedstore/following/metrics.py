@@ -33,7 +33,8 @@ BREAKER: Final = _SERVED.gauge(
 )
 BEHIND: Final = _WATCHED.gauge(
     "feed_cluster_behind_seconds",
-    "Age of a cluster's watermark: everything committed longer ago has landed there. Absent if that is unknown",
+    "Age of a cluster's watermark: everything committed longer ago has landed there. Absent if that is unknown,"
+    " as while the cluster is being rebuilt",
     CLUSTER,
 )
 READ_P95: Final = _SERVED.gauge(

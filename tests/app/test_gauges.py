@@ -22,6 +22,7 @@ from tests.metering.readings import value
 from tests.widecolumn.memory_store import MemoryStore
 from workers.app.gauges import FAULTS_EVERY_S, LOOK_EVERY_S, ClusterGauges, QueueGauges, gauges_of, kept_back_by
 from workers.following import metrics
+from workers.following.landed import NOT_KNOWN_MS, REBUILDING_MS
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
 from workers.queue.metrics import PARTITION_LAG
@@ -68,6 +69,20 @@ def test_holds_are_counted_with_the_age_of_the_oldest():
 
 def test_a_watermark_ahead_of_the_clock_says_nothing_of_how_far_it_is_behind():
     assert BEHIND not in gauges_of(STATE._replace(watermark=10**12), "a", 10_000)
+
+
+@pytest.mark.parametrize("mark", [REBUILDING_MS, NOT_KNOWN_MS])
+def test_a_mark_is_no_time_and_has_no_age(mark: int):
+    """As in a cluster that is being rebuilt: the hold keeps its watermark back, and says nothing of any action."""
+    now_ms = 1_796_000_000_000
+    state = STATE._replace(settled=now_ms, watermark=mark, put_off=[mark], refills=[now_ms - 3_000])
+    found = gauges_of(state, "a", now_ms)
+    assert BEHIND not in found
+    assert found[metrics.HOLDS]["a", "put_off"] == 1
+    assert found[metrics.HOLD_AGE] == {("a", "refill"): 3.0, ("a", "fanout"): 0.0, ("a", "parked"): 0.0}
+    assert kept_back_by(state) == "put_off"
+    later = gauges_of(state._replace(put_off=[mark, now_ms - 5_000]), "a", now_ms)
+    assert later[metrics.HOLD_AGE]["a", "put_off"] == 5.0
 
 
 class Away(MemoryStore):

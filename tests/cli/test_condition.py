@@ -171,7 +171,7 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
     assert problems(alone, MINUTE_MS) == [
         "cluster b is 2.0 min behind, more than 60.0 s, and no worker runs in this home"
     ]
-    rebuilding = replace(HEALTHY, clusters=cluster(watermark_ms=REBUILDING_MS, behind_ms=10**12))
+    rebuilding = replace(HEALTHY, clusters=cluster(watermark_ms=REBUILDING_MS, behind_ms=None))
     assert problems(rebuilding, None) == ["cluster b is being rebuilt"]
     idle = replace(rebuilding, worker=None, has_worker=False, quiet=False, groups={**GROUPS, "expander": 3})
     assert not [each for each in problems(idle, None) if "waited for" in each], "that is no age"
@@ -180,7 +180,7 @@ def test_a_bound_that_is_given_holds_whatever_the_reason():
 
 def test_a_rebuild_that_was_given_up_is_known_though_no_worker_runs():
     alone = replace(HEALTHY, worker=None, has_worker=False)
-    rebuilding = cluster(watermark_ms=REBUILDING_MS, behind_ms=10**12)
+    rebuilding = cluster(watermark_ms=REBUILDING_MS, behind_ms=None)
     assert problems(replace(alone, clusters=rebuilding), None) == [
         "cluster b is being rebuilt, and no worker runs in this home"
     ]
@@ -196,6 +196,7 @@ def test_a_cluster_that_is_being_rebuilt_is_known_before_its_first_tick(filled: 
             lambda worker: run_until(recorded_landed(ports, ports.replicas, worker), ports, worker, Stop()),
             lambda _: None,
         )
+    assert filled.json("status", code=1)["clusters"]["b"]["behind_ms"] is None
     said = filled("status", code=1).stdout
     assert "cluster   b: being rebuilt" in said
     assert "problem   cluster b is being rebuilt, and no worker runs in this home" in said

@@ -13,7 +13,7 @@ from typing import Final
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
-from feedstore.clocks import behind_ms, wall_ms
+from feedstore.clocks import MARK_MAX_MS, behind_ms, wall_ms
 from feedstore.errors import NotNowError
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
 from feedstore.follows.port import Backlog, ClockStepError
@@ -177,14 +177,18 @@ _OF_CLUSTERS: Final = (
 def gauges_of(state: State, cluster: str, now_ms: int) -> dict[Definition, Values]:
     """The gauges of a cluster, from its notes and the time. Pure."""
     held = holds_of(state)
+    # A mark keeps the watermark back as a time does, and has no age.
+    ages = {kind: [each for each in since if each > MARK_MAX_MS] for kind, since in held.items()}
     found: dict[Definition, Values] = {
         metrics.HOLDS: {(cluster, kind): len(since) for kind, since in held.items()},
         metrics.HOLD_AGE: {
-            (cluster, kind): _ago_s(min(since), now_ms) if since else 0.0 for kind, since in held.items()
+            (cluster, kind): _ago_s(min(since), now_ms) if since else 0.0
+            for kind, since in ages.items()
+            if since or not held[kind]
         },
         metrics.KEPT_BACK: {(cluster, by): int(by == kept_back_by(state)) for by in ("ticks", *held, "unknown")},
     }
-    behind = None if state.watermark is None else behind_ms(state.watermark, now_ms)
+    behind = behind_ms(state.watermark, now_ms)
     if behind is not None:
         found[BEHIND] = {(cluster,): behind / 1_000}
     found[metrics.PARTITION_BEHIND] = {

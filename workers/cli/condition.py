@@ -313,7 +313,7 @@ def _cluster(name: str, state: State | NoAnswer, found: ReplicaFault | NoAnswer 
         watermark = None
     return ClusterStatus(
         watermark,
-        None if watermark is None else behind_ms(watermark, now_ms),
+        behind_ms(watermark, now_ms),
         error,
         kept_back_by(state),
         {kind: len(since) for kind, since in holds_of(state).items()},
@@ -407,12 +407,7 @@ def late(condition: Condition, most_ms: int | None) -> list[str]:
 def _nothing_works(condition: Condition) -> Iterator[str]:
     if condition.has_worker or condition.quiet is not False:
         return
-    # The watermark of a cluster that is being rebuilt is no time.
-    behind = [
-        each.behind_ms
-        for each in condition.clusters.values()
-        if each.behind_ms is not None and each.watermark_ms != landed.REBUILDING_MS
-    ]
+    behind = [each.behind_ms for each in condition.clusters.values() if each.behind_ms is not None]
     # Actions that have left the outbox are no older than the clusters are behind.
     oldest_ms = condition.waits_ms if condition.waits_ms is not None else max(behind, default=None)
     if oldest_ms is not None and oldest_ms > WAITS_MS:

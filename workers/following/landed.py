@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from feedstore.clocks import MARK_MAX_MS
 from feedstore.domain import InvalidValueError, RefillAsked
 from feedstore.follows.port import FollowStoreUnavailableError, OutboxRow
 from feedstore.widecolumn import DamagedError
@@ -18,7 +19,7 @@ from workers.queue.port import Topic, lag_of
 
 REBUILDING_MS: Final = 1
 """The watermark of a cluster that is rebuilt from nothing: nothing has landed for certain."""
-NOT_KNOWN_MS: Final = 2
+NOT_KNOWN_MS: Final = MARK_MAX_MS
 """The time at which a cluster that has no watermark yet is held, while it is not being rebuilt."""
 
 _ACTIONS = 1_000

@@ -98,7 +98,7 @@ HOLDS: Final = _GAUGES.gauge(
 HOLD_AGE: Final = _GAUGES.gauge(
     "feed_cluster_hold_age_seconds",
     "How long ago the oldest action committed of the notes that may keep a cluster's watermark back; 0 if there are"
-    " none. Absent if the cluster does not answer",
+    " none. Absent if the cluster does not answer, or if the only note says that the cluster is being rebuilt",
     CLUSTER,
     Label("kind", ("put_off", "refill", "fanout", "parked")),
 )
