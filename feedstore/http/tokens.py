@@ -206,7 +206,7 @@ def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | No
     with _changing(path):
         there = _read(path).tokens if path.exists() else []
         if any(token.name == name for token in there):
-            raise ConfigError(f"{path}: a token {name!r} already exists")
+            raise ConfigError(f"{path}: a token {name!r} already exists: first feedctl token revoke {name}")
         if len(there) == _TOKENS_MAX:
             raise ConfigError(f"{path}: it already holds {_TOKENS_MAX} tokens")
         token = _PREFIX + secrets.token_urlsafe(32)

@@ -43,6 +43,17 @@ def test_tokens_are_made_listed_and_revoked(guarded: Cli) -> None:
     )
 
 
+def test_a_token_of_the_same_name_is_made_once_the_old_one_is_revoked_as_the_message_says(guarded: Cli) -> None:
+    """As docs/runbooks/alerts/server-silent.md has it, for a scrape whose token has expired."""
+    made = ("token", "new", "--name", "prometheus", "--scope", "read")
+    guarded(*made, "--expires", "1ms")
+    said = guarded(*made, code=2).stderr
+    assert f"a token 'prometheus' already exists: first {guarded.hint('token revoke prometheus')}" in said
+    guarded("token", "revoke", "prometheus")
+    guarded(*made)
+    assert "HAS EXPIRED" not in guarded("token", "list").stdout
+
+
 def test_a_file_that_a_suspended_process_is_changing_is_named(guarded: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     locked = durable.locked
 

@@ -84,7 +84,9 @@ PARTS_ANSWER: Final = _PART_GAUGES.gauge(
 DAMAGED: Final = _PART_GAUGES.gauge(
     "feed_cluster_damaged",
     "1 if the cluster has lost a part of what it says that it holds, or its group lost deliveries: rebuild it; else 0."
-    " Absent if it does not answer. In a home with files its writer ends by itself instead (`feed_loop_running`)",
+    " Absent if it does not answer. Under `feedctl work` a writer that finds that ends by itself instead"
+    " (`feed_loop_running`); if files of a cluster break while it runs, the cluster does not answer"
+    " (`feed_cluster_answers`)",
     CLUSTER,
 )
 HOLDS: Final = _GAUGES.gauge(
