@@ -5,16 +5,18 @@ import http.server
 import json
 import socket
 import threading
+import time
 import urllib.parse
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 from prometheus_client.core import Metric
 
 from feedstore.errors import NotNowError
-from feedstore.metering import Definition, Label, families
+from feedstore.metering import Definition, Label, asking, families
 from feedstore.metering.asking import AGAIN_S, STEP_S, WITHIN_S, PrometheusHours
 from feedstore.metering.plots import (
     Growth,
@@ -30,6 +32,9 @@ from feedstore.metering.plots import (
 from feedstore.metering.sampling import Sampler
 from workers.app.metrics import ALL
 from workers.app.plots import PLOTS
+
+DEADLINE_S = 30.0
+"""For what a test waits for: a machine may be slow."""
 
 BY = (Label("cluster", of="those of the test"),)
 LAG = Definition("feed_test_lag", "gauge", "Lag", "here", ("serve",), BY)
@@ -119,12 +124,18 @@ def test_plots_of_the_work_read_defined_metrics_by_labels_that_these_have() -> N
 
 
 @contextmanager
-def prometheus(answer: bytes, status: int = 200) -> Iterator[tuple[str, list[dict[str, str]]]]:
+def prometheus(
+    answer: bytes, status: int = 200, gate: threading.Event | None = None, there: threading.Event | None = None
+) -> Iterator[tuple[str, list[dict[str, str]]]]:
+    """gate: answers wait for it. there: is set when something was asked."""
     asked: list[dict[str, str]] = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append(dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(self.path).query)))
+            if there is not None:
+                there.set()
+            assert gate is None or gate.wait(DEADLINE_S)
             self.send_response(status)
             self.send_header("content-length", str(len(answer)))
             self.end_headers()
@@ -182,6 +193,56 @@ def test_all_queries_of_an_answer_together_have_a_bounded_time() -> None:
         with pytest.raises(PlotsUnavailableError, match="within"):
             PrometheusHours(url, "", TESTED, clock, lambda: 7_200.0).hour()
         assert len(asked) < len([reading for plot in TESTED for reading in plot.readings])
+
+
+def test_a_caller_that_comes_while_a_prometheus_is_asked_gets_the_answer_of_before() -> None:
+    """It would hold one more of the few threads that answer Prometheus itself."""
+    clock_s = 0.0
+    gate, there = threading.Event(), threading.Event()
+    gate.set()
+    with prometheus(b'{"data": {"result": []}}', gate=gate, there=there) as (url, asked):
+        source = PrometheusHours(url, "", TESTED[:1], lambda: clock_s, lambda: 7_200.0 + clock_s)
+        before = source.hour()
+        clock_s += 2 * STEP_S
+        gate.clear()
+        there.clear()
+        with ThreadPoolExecutor(1) as first:
+            under_way = first.submit(source.hour)
+            assert there.wait(DEADLINE_S)
+            assert source.hour() == before
+            assert not under_way.done()
+            gate.set()
+            assert under_way.result().times_ms[-1] == before.times_ms[-1] + 2_000 * STEP_S
+        assert len(asked) == 2
+
+
+@pytest.mark.parametrize("drips", [b"X-Long: ", b"Content-Length: 100000\r\n\r\n"], ids=["a head", "a body"])
+def test_a_prometheus_whose_answer_drips_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, drips: bytes) -> None:
+    """Each piece of it comes soon, so that no call of a socket takes too long."""
+    monkeypatch.setattr(asking, "WITHIN_S", 0.2)
+    enough = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def answer() -> None:
+            with listener.accept()[0] as connection, suppress(OSError):
+                connection.recv(65_536)
+                connection.sendall(b"HTTP/1.1 200 OK\r\n" + drips)
+                while not enough.wait(0.01):
+                    connection.sendall(b" ")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        source = PrometheusHours(
+            f"http://127.0.0.1:{listener.getsockname()[1]}", "", TESTED[:1], time.monotonic, lambda: 7_200.0
+        )
+        try:
+            for _ in range(2):
+                with pytest.raises(PlotsUnavailableError, match="does not answer"):
+                    source.hour()
+            assert not enough.is_set()
+        finally:
+            enough.set()
+            answering.join()
 
 
 def test_what_speaks_no_http_is_not_now() -> None:
