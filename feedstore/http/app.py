@@ -170,6 +170,10 @@ class App:
                 if error.kind is problems.INTERNAL:
                     _log.exception("http.failed", request_id=request_id, endpoint=route.name, error=str(raised))
                 answer = _refusal(error, request_id)
+            except asyncio.CancelledError:
+                # The server ends, and waits no longer. The call continues on its thread: an action may be recorded.
+                error = ProblemError(problems.DRAINING, route.again)
+                answer = _refusal(error, request_id)
             status = answer.status
             named = [*answer.headers, (b"x-request-id", request_id.encode()), _NOSNIFF]
             if self._draining:

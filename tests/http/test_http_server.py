@@ -9,6 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -414,6 +415,44 @@ def test_it_drains_and_finishes_what_is_under_way(tmp_path: Path):
         asking.join(DEADLINE_S)
         assert [answer.status_code for answer in answers] == [200]
         eventually(lambda: not inside.server.is_running(), "it ends")
+
+
+@pytest.mark.parametrize(
+    ("hung", "again"),
+    [
+        ("follow", "the action may have been recorded or not: try again with the same Idempotency-Key"),
+        ("page", "try again"),
+    ],
+    ids=["follow", "page"],
+)
+def test_what_a_server_that_ends_does_not_wait_for_is_told_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hung: str, again: str
+):
+    there, gate = threading.Event(), threading.Event()
+
+    def hangs(*_: object, **__: object) -> Any:
+        there.set()
+        assert gate.wait(DEADLINE_S)
+        raise FollowStoreUnavailableError("it was away")
+
+    environ = {"FEED_HTTP_PATIENCE": "100ms", "FEED_SERVING_DEADLINE": "100ms"}
+    with in_process(tmp_path / "home", environ=environ) as inside:
+        monkeypatch.setattr(inside.service, hung, hangs)
+        method, path, body = ASKED[hung]
+        with ThreadPoolExecutor(1) as client:
+            asking = client.submit(
+                lambda: httpx.request(method, inside.server.address + path, json=body, timeout=DEADLINE_S)
+            )
+            assert there.wait(DEADLINE_S)
+            inside.server.drain(0.0)
+            answer = asking.result()
+        eventually(lambda: not inside.server.is_running(), "it ends")
+        gate.set()
+    assert answer.status_code == 503
+    check_problem(answer)
+    assert answer.json()["type"].endswith(":draining")
+    assert answer.json()["detail"] == again
+    assert answer.headers["connection"] == "close"
 
 
 @pytest.mark.processes
