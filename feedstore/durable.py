@@ -17,19 +17,37 @@ _POLL_S: Final = 0.01
 
 def replace(path: Path, text: str, mode: int = 0o600) -> None:
     """Replaces the text of a file. Whatever dies, and whenever the file is read, it has all of its old text or all of
-    the new one. mode: its rights. A link to a file stays a link. Raises OSError.
+    the new one. mode: its rights. Its owner and group stay, also if root replaces it, so that who reads it still can.
+    A link to a file stays a link. Raises OSError.
     """
     path = path.resolve()
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with named(path), os.fdopen(file, "w", encoding="utf-8") as stream:
+        _keep_owner(path, file)
         os.fchmod(file, mode)
         stream.write(text)
         stream.flush()
         os.fsync(file)
     new.replace(path)
     sync(path.parent)
+
+
+def _keep_owner(path: Path, file: int) -> None:
+    """Gives an open file the owner and the group of the one that it replaces. Raises OSError."""
+    try:
+        before = path.stat()
+    except FileNotFoundError:
+        return
+    new = os.fstat(file)
+    if (before.st_uid, before.st_gid) == (new.st_uid, new.st_gid):
+        return
+    try:
+        os.fchown(file, before.st_uid, before.st_gid)
+    except PermissionError as error:
+        reason = f"it would not stay with user {before.st_uid}, group {before.st_gid}: do this as its owner, or as root"
+        raise PermissionError(error.errno, reason) from error
 
 
 @contextmanager

@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -45,6 +47,13 @@ COMMANDS = [
     "trim",
     "init",
 ]
+
+
+@pytest.fixture
+def guarded(cli: Cli) -> Cli:
+    file = cli.home / "feed.toml"
+    file.write_text(file.read_text().replace("# tokens =", "tokens ="))
+    return cli
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +128,41 @@ def test_another_user_gets_a_sentence(made: Path, closed: str) -> None:
         assert code in {2, 3}, (words, exception)
         assert stderr.splitlines()[-1].startswith("Error: "), words
         assert str(made) in stderr, words
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_file_of_tokens_stays_one_that_its_server_can_read(guarded: Cli) -> None:
+    """Else the server keeps the tokens that it knows, and one that is revoked stays valid."""
+    file = guarded.home / "tokens.toml"
+    guarded("token", "new", "--name", "web", "--scope", "read")
+    os.chown(file, ANOTHER_USER, ANOTHER_USER)
+
+    guarded("token", "new", "--name", "other", "--scope", "read")
+    guarded("token", "revoke", "web")
+
+    assert "web" not in file.read_text()
+    assert (file.stat().st_uid, file.stat().st_gid) == (ANOTHER_USER, ANOTHER_USER)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_file_of_tokens_is_not_taken_from_its_owner(guarded: Cli) -> None:
+    guarded("token", "new", "--name", "web", "--scope", "read")
+    # Other sessions of pytest close the directory that those of all tests are in.
+    with tempfile.TemporaryDirectory() as open_to_all:
+        home = Path(shutil.move(guarded.home, Path(open_to_all) / "home"))
+        _close(home, "data")
+        file = home / "tokens.toml"
+        for path in (home, home / "tokens.toml.lock"):
+            os.chown(path, ANOTHER_USER, ANOTHER_USER)
+        os.chown(file, 0, ANOTHER_USER)
+        file.chmod(0o640)
+        before = file.read_text()
+
+        ended = run(_AS_ANOTHER, home, "token revoke web", env={**os.environ, "HOME": "/nowhere"})
+
+        [_, _, code, stderr] = json.loads(ended.stdout)
+        assert (code, file.read_text()) == (2, before), ended.stderr
+    assert f"{file}: it would not stay with user 0, group {ANOTHER_USER}: do this as its owner, or as root" in stderr
 
 
 def _close(home: Path, closed: str) -> None:
