@@ -156,6 +156,7 @@ class Connection(HttpToolsProtocol):
     _owes = True
     _owes_until_s = math.inf
     _takes_until_s = math.inf
+    _in_message = False
     _in_body = False
     _offers = False
     _beside_body_bytes = 0
@@ -201,9 +202,12 @@ class Connection(HttpToolsProtocol):
             return
         if self.transport.is_closing():
             return
+        self._beside_body_bytes += len(data)
+        if not self._in_message and not data.strip(b"\r\n"):
+            self._pass_over()
+            return
         self._unset_keepalive_if_required()
         self._owes = True
-        self._beside_body_bytes += len(data)
         try:
             self._parse(data)
         except httptools.HttpParserUpgrade:
@@ -223,6 +227,13 @@ class Connection(HttpToolsProtocol):
             self._refuse(_too_long())
         elif self._owes_until_s == math.inf:
             self._owes_until_s = self.loop.time() + self.clients.patience_s
+
+    def _pass_over(self) -> None:
+        """Passes over empty lines before a request (RFC 9112, 2.2): none has begun, so the connection stays as idle as
+        it was. They are bounded as a head is.
+        """
+        if self._beside_body_bytes > HEAD_BYTES_MAX:
+            self._refuse(_too_long())
 
     def _parse(self, data: bytes) -> None:
         """Parses data. The parser does not read the body of a request that offers another protocol. No offer is
@@ -246,8 +257,11 @@ class Connection(HttpToolsProtocol):
         """Whether the connection stays open. A client may close its side to show that it asks for no more. Its
         requests, above all actions, are still answered, and then the connection is closed.
         """
-        if self._owes or not self._is_answering():
+        if self._in_body or not self._is_answering():
             return False
+        # If another request has begun, its rest never comes.
+        self._owes = False
+        self._owes_until_s = math.inf
         self.cycle.keep_alive = False
         return True
 
@@ -262,7 +276,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._owes = True
+        self._owes = self._in_message = True
         self._offers = False
         self._hosts = self._authorizations = 0
         self._codings: list[bytes] = []
@@ -329,7 +343,7 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         if self._offers:
             return
-        self._owes = self._in_body = False
+        self._owes = self._in_message = self._in_body = False
         self._owes_until_s = math.inf
         self._beside_body_bytes = 0
         if not self.cycle.response_started:

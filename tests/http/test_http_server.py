@@ -21,6 +21,7 @@ from http_servers import InProcess, check_problem, client_of, feedctl_serve, in_
 
 from feedstore.app.http import WAITING_FOR_EACH_THREAD
 from feedstore.follows.port import FollowStoreUnavailableError
+from feedstore.http import server
 from feedstore.http.connections import HEAD_BYTES_MAX, Whole
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.replicas.fakes import USER
@@ -156,6 +157,43 @@ def test_a_client_that_asks_for_no_more_is_answered_what_it_has_asked(inside: In
         answers = answers_to_end(connection)
     assert [answer.split(b" ", 2)[1] for answer in answers] == [b"200"] * pages
     assert b"connection: close" in answers[-1]
+
+
+@pytest.mark.parametrize("more", [b"\r\n", HEAD], ids=["an empty line", "half a request"])
+def test_a_client_that_ends_after_more_than_it_has_asked_is_answered_that(inside: InProcess, more: bytes):
+    inside.pair.fill(range(1, 3))
+    inside.pair.a.gate.clear()
+    inside.pair.b.gate.clear()
+    with closing(inside.connect()) as connection:
+        connection.sendall(b"GET /v1/users/%d/feed HTTP/1.1\r\nHost: localhost\r\n\r\n" % USER)
+        eventually(lambda: inside.pair.a.asked, "the request is under way")
+        connection.sendall(more)
+        connection.shutdown(socket.SHUT_WR)
+        inside.pair.a.gate.set()
+        inside.pair.b.gate.set()
+        [answer] = answers_to_end(connection)
+    assert answer.split(b" ", 2)[1] == b"200"
+
+
+def test_an_empty_line_begins_no_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Some old clients send one after a body: their connection is as idle as before."""
+    monkeypatch.setattr(server, "KEEP_ALIVE_S", 1)
+    with (
+        in_process(tmp_path / "home", environ={"FEED_HTTP_PATIENCE": "1s"}) as inside,
+        closing(inside.connect()) as connection,
+    ):
+        connection.sendall(HEAD + b"\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"\r\n")
+        assert read_to_end(connection) == b""
+
+
+def test_empty_lines_are_bounded(inside: InProcess):
+    with closing(inside.connect()) as connection:
+        connection.sendall(HEAD + b"\r\n")
+        assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        connection.sendall(b"\r\n" * HEAD_BYTES_MAX)
+        assert kind(read_to_end(connection)) == "head-too-large"
 
 
 def test_a_client_that_ends_in_the_middle_of_a_request_is_closed(inside: InProcess):
