@@ -68,7 +68,9 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class FeedSize(msgspec.Struct, frozen=True):
-    """How many entries of a feed a reader can reach. served_by, behind_ms: as on a page."""
+    """How many entries of a feed a reader can reach. served_by, behind_ms: as on a page. After several reads: the
+    cluster of the first, and the worst `behind_ms` of all.
+    """
 
     entries: int
     served_by: str
@@ -108,11 +110,21 @@ class FeedPages:
         """How many entries a walk would show; reads them all. Raises the errors of `page`."""
         check_id("user", user)
         row, after, entries = row_key(user), None, 0
+        served_by = ""
+        behind_ms: list[int | None] = []
         while True:
             wanted = min(self._cap - entries, MAX_LIMIT)
             answer = self._replicas.read(FEEDS, row, after, wanted, deadline_s)
             found = len(answer.columns)
             entries += found
+            served_by = served_by or answer.served_by
+            behind_ms.append(answer.behind_ms)
             if found < wanted or entries == self._cap:
-                return FeedSize(entries, answer.served_by, answer.behind_ms)
+                return FeedSize(entries, served_by, worst(behind_ms))
             after = answer.columns[-1]
+
+
+def worst(behind_ms: Sequence[int | None]) -> int | None:
+    """How far several reads may be behind together: the largest of at least one value; None if one is unknown."""
+    known = [each for each in behind_ms if each is not None]
+    return max(known) if len(known) == len(behind_ms) else None

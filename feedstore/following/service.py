@@ -38,7 +38,7 @@ from feedstore.domain import (
 )
 from feedstore.errors import NotNowError
 from feedstore.following import FEEDS, Cursor, Page, encode_cursor, relations, row_key
-from feedstore.following.pages import FeedPages, FeedSize
+from feedstore.following.pages import FeedPages, FeedSize, worst
 from feedstore.following.presence import Presence, presence
 from feedstore.following.refills import Refills
 from feedstore.following.relations import FollowersPage, FollowingPage
@@ -183,7 +183,7 @@ class FeedService:
                 found = self._pins.look_up(page.pins, deadline_s)
             except NotNowError:
                 break
-        return PinsPage(pins, following, served_by, _worst(behind_ms))
+        return PinsPage(pins, following, served_by, worst(behind_ms))
 
     def presence(self, user: int, pin: int, deadline_s: float | None = None) -> Presence | None:
         """Why a pin is in a feed, or is not; None if the pin was never saved.
@@ -320,12 +320,6 @@ class FeedService:
             raise answer
         assert isinstance(answer, kind)
         return answer
-
-
-def _worst(behind_ms: Sequence[int | None]) -> int | None:
-    """The largest of at least one value; None if one of them is unknown."""
-    known = [each for each in behind_ms if each is not None]
-    return max(known) if len(known) == len(behind_ms) else None
 
 
 def _take(known: Sequence[Pin | None], wanted: int, pins: list[Pin]) -> int:

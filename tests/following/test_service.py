@@ -31,7 +31,7 @@ from feedstore.follows.port import ActionRefusedError, FollowStoreUnavailableErr
 from feedstore.follows.store import FollowStore
 from feedstore.http.settings import HttpSettings
 from feedstore.replicas.settings import ServingSettings
-from feedstore.widecolumn import UnavailableError
+from feedstore.widecolumn import MAX_LIMIT, UnavailableError
 from tests.follows.memory_follows import open_in_memory
 from tests.replicas.fakes import CAP, NOW_MS, USER, Pair, until
 from workers.app.home import create
@@ -53,12 +53,12 @@ def pair() -> Iterator[Pair]:
     pair.close()
 
 
-def service_on(pair: Pair, follows: FollowStore, pins: PinSource | None = None) -> FeedService:
+def service_on(pair: Pair, follows: FollowStore, pins: PinSource | None = None, cap: int = CAP) -> FeedService:
     return FeedService(
         pair.replicas,
         follows,
         pins or FollowStorePins(follows),
-        cap=CAP,
+        cap=cap,
         refill_again_ms=HOUR_MS,
         within_s=60.0,
         clock=pair.clock,
@@ -182,6 +182,24 @@ def test_a_page_of_several_reads_says_the_worst_of_them(service: FeedService, pa
         page = service.pins_page(USER, 5)
     assert [pin.pin for pin in page.pins] == [16, 15, 14, 13, 12]
     assert (page.served_by, page.behind_ms) == ("a", 90)
+
+
+def test_a_size_of_several_reads_says_the_worst_of_them(follows: FollowStore, pair: Pair):
+    pair.replicas.set_watermark("a", NOW_MS - 90)
+    pair.replicas.set_watermark("b", NOW_MS - 70)
+    pair.fill(range(1, MAX_LIMIT + 6))
+    read = pair.a.read
+
+    def once(*arguments: object) -> list[bytes]:
+        try:
+            return read(*arguments)
+        finally:
+            pair.a.fails = True
+
+    with pytest.MonkeyPatch.context() as patched, service_on(pair, follows, cap=2 * MAX_LIMIT) as service:
+        patched.setattr(pair.a, "read", once)
+        size = service.feed_size(USER)
+    assert (size.entries, size.served_by, size.behind_ms) == (MAX_LIMIT + 5, "a", 90)
 
 
 class Forgetful(FollowStorePins):
