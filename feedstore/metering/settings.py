@@ -37,4 +37,7 @@ class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         | None
     ) = None
     targets: str | None = None
-    prometheus: Annotated[str, Meta(pattern=r"^https?://[^\s/]+\Z", extra=words("http://HOST:PORT"))] | None = None
+    prometheus: (
+        Annotated[str, Meta(pattern=r"^https?://[^\s/@]+\Z", extra=words("http://HOST:PORT, without a password"))]
+        | None
+    ) = None

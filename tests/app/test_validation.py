@@ -128,6 +128,7 @@ def test_the_configuration(written: str, instead: str, said: str) -> None:
         ('shards = ["sqlite:data/follows.db"]', 'shards = "mysql://feed:s3cret@db/f"'),
         ("sample = 0.01", 'endpoint = "http://feed:s3cret@traces/v1"'),
         ("[metrics]", '[metrics]\nprometheus = "http://feed:s3cret@prometheus/x"'),
+        ("[metrics]", '[metrics]\nprometheus = "http://feed:s3cret@prometheus:9090"'),
     ],
 )
 def test_a_url_is_not_shown_because_there_may_be_a_password_in_it(written: str, instead: str) -> None:
