@@ -8,6 +8,7 @@ whose form says too little to a reader has the words with it: `Meta(pattern=...,
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -71,6 +72,14 @@ def refused(error: msgspec.ValidationError, value: object, into: Any, *, table: 
     if named[1].startswith("missing"):
         return Refused(field, f"expected {_expected(fields.get(named[2], inspect.AnyType()), table)}, got nothing")
     return Refused(_short(field), f"unknown; there are: {', '.join(fields)}" if fields else "unknown; there are none")
+
+
+def is_text(into: Any) -> bool:
+    """Whether a value of a type may be any text, or a path."""
+    return any(
+        isinstance(each, inspect.StrType) or (isinstance(each, inspect.CustomType) and each.cls is Path)
+        for each in _plain(_type_of(into))
+    )
 
 
 _MALFORMED: Final = {

@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeVar, assert_never
+from typing import Annotated, Any, Final, Literal, TypeVar, assert_never
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
@@ -204,11 +204,13 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 _KEYS: Final = {
-    section.name: [key.encode_name for key in msgspec.structs.fields(section.type)]
+    section.name: {key.encode_name: key.type for key in msgspec.structs.fields(section.type)}
     for section in msgspec.structs.fields(_File)
     if isinstance(section.type, type)
 }
-"""The keys that a variable may override, by section. Those of clusters and catalogs cannot be, as these have names."""
+"""The keys that a variable may override, with their types, by section. Those of clusters and catalogs cannot be, as
+these have names.
+"""
 
 _PREFIX: Final = "FEED_"
 _OTHERS: Final = (
@@ -422,7 +424,7 @@ def _overridden(raw: dict[str, object], path: Path, environ: Mapping[str, str]) 
         section, key = names[name.upper()]
         values = raw.setdefault(section, {})
         if isinstance(values, dict):
-            values[key] = _value(text)
+            values[key] = _value(text, _KEYS[section][key])
             variables[f"{section}.{key}"] = name
     return Sources(path, variables)
 
@@ -435,11 +437,14 @@ def _refuse_unknown(name: str, names: Iterable[str]) -> None:
     raise ConfigError(f"the environment's {name}: nothing reads this variable{rather}; rename it or unset it")
 
 
-def _value(text: str) -> object:
+def _value(text: str, kind: Any) -> object:
+    """The value of a variable. kind: the type of its key."""
     try:
-        return tomllib.loads(f"value = {text}")["value"]
+        value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text  # a bare word is text: FEED_LIMITS_ACTION_AGE=12h
+    # What looks like a number may be meant as text: FEED_METRICS_LISTEN=9464
+    return value if isinstance(value, str) or not validation.is_text(kind) else text
 
 
 def _cluster(sources: Sources, said: _Cluster) -> ClusterConfig:

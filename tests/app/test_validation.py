@@ -138,6 +138,16 @@ def test_a_url_is_not_shown_because_there_may_be_a_password_in_it(written: str, 
         config.parse(Path("home"), config.DEFAULT.replace(written, instead, 1), {})
 
 
+@pytest.mark.parametrize("listen", ["9464", '"9464"'])
+def test_a_variable_for_text_may_look_like_a_number(listen: str) -> None:
+    environ = {"FEED_METRICS_LISTEN": listen, "FEED_METRICS_TARGETS": "true", "FEED_HTTP_TOKENS": "2027-01-31"}
+
+    found = config.parse(Path("home"), config.DEFAULT, environ)
+
+    assert (found.metrics.listen, found.metrics.targets) == ("9464", "true")
+    assert found.http.tokens == Path("home/2027-01-31")
+
+
 def test_tokens(tmp_path: Path) -> None:
     file = tmp_path / "tokens.toml"
     with pytest.raises(ConfigError, match=r"token: name: expected a name of up to 64 letters.*, got 'a b'"):
