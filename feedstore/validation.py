@@ -5,6 +5,7 @@ do not show the value. Only their place and their kind are used here; the words 
 whose form says too little to a reader has the words with it: `Meta(pattern=..., extra=words("..."))`.
 """
 
+import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
@@ -82,21 +83,35 @@ def is_text(into: Any) -> bool:
     )
 
 
+_TRUNCATED: Final = "Input data was truncated"
 _MALFORMED: Final = {
-    "Input data was truncated": "it ends too early",
+    _TRUNCATED: "it ends too early",
     "Invalid UTF-8 encoded string": "it is not UTF-8",  # since msgspec 0.23; an error of its own before
 }
 
 
-def malformed(error: Exception) -> str:
-    """The words for an error of decoding something that is not JSON at all."""
+def malformed(error: Exception, text: bytes) -> str:
+    """The words for an error of decoding a text that is not JSON at all."""
     match error:
         case UnicodeDecodeError():
             return "it is not UTF-8"
         case RecursionError():
             return "it is nested too deeply"
+        case _ if str(error) == _TRUNCATED and _is_whole(text):
+            return r"it has one half of a surrogate pair (\ud800 to \udbff) without the other"
         case _:
             return _MALFORMED.get(str(error), str(error))
+
+
+def _is_whole(text: bytes) -> bool:
+    """Whether a text is JSON but for halves of surrogate pairs. msgspec says of one near the end that the end is
+    missing.
+    """
+    try:
+        json.loads(text.decode())
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def shown(value: object) -> str:

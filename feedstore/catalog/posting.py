@@ -97,7 +97,7 @@ def compact(record: msgspec.Raw) -> bytes:
         msgspec.json.decode(record)  # Raw is validated only when it is decoded
         return msgspec.json.format(bytes(record), indent=-1)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CatalogRefusedError(validation.malformed(error)) from error
+        raise CatalogRefusedError(validation.malformed(error, bytes(record))) from error
 
 
 def refuse_updated(catalog: str) -> None:

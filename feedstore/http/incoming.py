@@ -89,7 +89,7 @@ async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", bytes_ma
             problems.INVALID_VALUE, f"the body: {validation.of_json(error, raw, decoder.type)}"
         ) from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ProblemError(problems.MALFORMED_JSON, f"the body: {validation.malformed(error)}") from error
+        raise ProblemError(problems.MALFORMED_JSON, f"the body: {validation.malformed(error, raw)}") from error
     # msgspec takes the last of several. To look costs some microseconds, but for the largest bodies, lists of keys and
     # updates of a catalog, it would hold up all other requests for a tenth of a second: these are not looked at.
     if raw.count(b":") > 1 and len(raw) <= BODY_BYTES_MAX:

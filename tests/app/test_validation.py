@@ -1,6 +1,7 @@
 """A wrong value is refused in plain words: its field, what is expected there, and what came."""
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -175,6 +176,11 @@ def test_lines_of_catalogs(tmp_path: Path) -> None:
     ("line", "said"),
     [
         (b'{"key": "a", "record": ', "it ends too early"),
+        (b'{"key": "a", "record": "\\ud800', "it ends too early"),
+        (
+            b'{"record": 1, "key": "\\ud800"}',
+            r"it has one half of a surrogate pair (\ud800 to \udbff) without the other",
+        ),
         (b'{"key": "\xe4", "record": 1}', "it is not UTF-8"),
         (b'{"key": "a", "record": ' + b"[" * 9_999 + b"]" * 9_999 + b"}", "it is nested too deeply"),
         (b'{"key": "a", "record": "' + b"x" * 5_000_000 + b'"}', "a line of more than 526336 bytes"),
@@ -185,7 +191,7 @@ def test_lines_of_catalogs_that_are_no_json(tmp_path: Path, line: bytes, said: s
     file.write_bytes(line)
 
     for entries in (lambda: entries_of(file), lambda: batches_of(io.BytesIO(line), "ads.jsonl", lambda: 1)):
-        with pytest.raises(CatalogRefusedError, match=f"ads.jsonl:1: {said}$"):
+        with pytest.raises(CatalogRefusedError, match=f"ads.jsonl:1: {re.escape(said)}$"):
             list(entries())
 
 

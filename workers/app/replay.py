@@ -318,7 +318,7 @@ def _good(lines: Sequence[bytes], first: int, bad: Callable[[int, str], None]) -
             except InvalidValueError as error:
                 bad(number, str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                bad(number, f"not JSON: {validation.malformed(error)}")
+                bad(number, f"not JSON: {validation.malformed(error, line)}")
 
 
 _OVERSIZED: Final = b"an oversized line"

@@ -103,7 +103,7 @@ def _wrong(error: Exception, line: bytes, into: type[Any]) -> str:
         case msgspec.ValidationError():
             return str(validation.of_json(error, line, into))
         case msgspec.MsgspecError() | UnicodeDecodeError() | RecursionError():
-            return validation.malformed(error)
+            return validation.malformed(error, line)
         case _:
             return str(error)
 

@@ -439,14 +439,14 @@ def decoded(decoder: "msgspec.json.Decoder[Thing]", value: bytes, newest: int = 
         refuse_version(version, newest)  # the better reason to give
         raise malformed(error, value, decoder.type) from error
     except UNREADABLE as error:
-        raise MalformedError("not_json", validation.malformed(error)) from error
+        raise MalformedError("not_json", validation.malformed(error, value)) from error
 
 
 def malformed(error: Exception, value: bytes, into: object) -> MalformedError:
     """The error about a value that is no `into`."""
     if isinstance(error, msgspec.ValidationError):
         return MalformedError("malformed", str(validation.of_json(error, value, into)))
-    return MalformedError("malformed", validation.malformed(error))
+    return MalformedError("malformed", validation.malformed(error, value))
 
 
 def refuse_version(version: int, newest: int = VERSION) -> None:
