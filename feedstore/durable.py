@@ -18,12 +18,12 @@ _POLL_S: Final = 0.01
 def replace(path: Path, text: str, mode: int = 0o600) -> None:
     """Replaces the text of a file. Whatever dies, and whenever the file is read, it has all of its old text or all of
     the new one. mode: its rights. Its owner and group stay, also if root replaces it, so that who reads it still can.
-    A link to a file stays a link. Raises OSError.
+    A file that root makes belongs to the owner of its directory. A link to a file stays a link. Raises OSError.
     """
     path = path.resolve()
     new = path.with_name(path.name + ".new")
     new.unlink(missing_ok=True)
-    file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    file = _made(new, os.O_WRONLY)
     with named(path), os.fdopen(file, "w", encoding="utf-8") as stream:
         _keep_owner(path, file)
         os.fchmod(file, mode)
@@ -32,6 +32,17 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
         os.fsync(file)
     new.replace(path)
     sync(path.parent)
+
+
+def _made(path: Path, flags: int) -> int:
+    """Makes and opens a file. If root looks at a home of another user, that user must be able to change what was made:
+    the file gets the owner of its directory. Raises FileExistsError, OSError.
+    """
+    file = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    if os.geteuid() == 0:
+        directory = path.parent.stat()
+        os.fchown(file, directory.st_uid, directory.st_gid)
+    return file
 
 
 def _keep_owner(path: Path, file: int) -> None:
@@ -65,7 +76,11 @@ def changing(path: Path, within_s: float = CHANGE_WAIT_S) -> Iterator[None]:
 
     Raises OSError, also if another process has been in the block for `within_s`.
     """
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    name = path.with_name(path.name + ".lock")
+    try:
+        lock = _made(name, os.O_RDWR)
+    except FileExistsError:
+        lock = os.open(name, os.O_RDWR | os.O_CLOEXEC)
     try:
         if not locked(lock, within_s):
             reason = f"another process has been changing it for {within_s:g} s: it may be suspended"

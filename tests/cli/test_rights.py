@@ -145,6 +145,19 @@ def test_a_file_of_tokens_stays_one_that_its_server_can_read(guarded: Cli) -> No
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_what_root_makes_in_the_home_of_another_user_belongs_to_that_user(guarded: Cli) -> None:
+    """A look by root must not keep the worker from its clock, or the server from its tokens."""
+    for path in (guarded.home, *guarded.home.rglob("*")):
+        os.chown(path, ANOTHER_USER, ANOTHER_USER)
+    for name in ("clock.json", "clock.json.lock"):
+        (guarded.home / name).unlink()
+    guarded("status")
+    guarded("token", "new", "--name", "page", "--scope", "read")
+    made = [guarded.home / name for name in ("clock.json", "clock.json.lock", "tokens.toml", "tokens.toml.lock")]
+    assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(ANOTHER_USER, ANOTHER_USER)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_a_file_of_tokens_is_not_taken_from_its_owner(guarded: Cli) -> None:
     guarded("token", "new", "--name", "web", "--scope", "read")
     # Other sessions of pytest close the directory that those of all tests are in.
