@@ -82,7 +82,8 @@ _recorded: Final[msgspec.json.Decoder[list[RecordedAction]]] = msgspec.json.Deco
 
 
 class OutboxRow(NamedTuple):
-    """Actions that one transaction recorded and that are not relayed yet. (shard, id) identifies them.
+    """Actions that one transaction recorded and that are not relayed yet. (shard, id) identifies them, together with
+    committed_ms: a shard that lost its last rows, because it failed over to a replica without them, gives ids again.
 
     number: how many actions there are in it.
     body: the recorded actions as JSON, with commas between them, as they were written. A newer program may have
@@ -91,6 +92,7 @@ class OutboxRow(NamedTuple):
 
     shard: int
     id: int
+    committed_ms: int
     number: int
     body: bytes
 

@@ -61,8 +61,11 @@ def deleted_on_boards(pins: Sequence[PinIndexRow]) -> list[tuple[int, int]]:
     return [(row[1], row[3]) for row in pins if row[0] == board and row[7] is not None]
 
 
-UnrelayedRow = tuple[int, int, bytes]
-"""(id, number of actions, body) of a row of the outbox."""
+UnrelayedRow = tuple[int, int, int, bytes]
+"""(id, committed_ms, number of actions, body) of a row of the outbox."""
+
+OutboxKey = tuple[int, int]
+"""(id, committed_ms). A shard that fails over to a replica without its last rows gives their ids again, to others."""
 
 
 def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -184,7 +187,8 @@ class Shard(Protocol):
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
         """The oldest rows that are not marked relayed, ascending by id: as many as it takes to have `limit` actions."""
 
-    def mark_relayed(self, ids: Sequence[int]) -> None: ...
+    def mark_relayed(self, rows: Sequence[OutboxKey]) -> None:
+        """Marks rows as published. One that has the id and another time is another row, and stays as it is."""
 
     def may_relay(self) -> bool:
         """As `FollowStore.may_relay`. A shard in a file always says True."""

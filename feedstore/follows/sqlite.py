@@ -30,6 +30,7 @@ from feedstore.follows.shard import (
     KeyRow,
     Marked,
     NewestFrom,
+    OutboxKey,
     PinIndexKey,
     PinIndexRow,
     PinRow,
@@ -297,6 +298,9 @@ _PUT_REFILL: Final = (
 _MARK_SERVED: Final = "UPDATE refills SET served_before_ms = max(served_before_ms, ?) WHERE user = ? AND cluster = ?"
 _PUT_OUTBOX: Final = "INSERT INTO outbox (id, committed_ms, actions, body) VALUES (?, ?, ?, ?)"
 _PUT_UNRELAYED: Final = "INSERT INTO outbox_unrelayed (id, actions) VALUES (?, ?)"
+_MARK_RELAYED: Final = (
+    "DELETE FROM outbox_unrelayed WHERE id = ?1 AND EXISTS (SELECT 1 FROM outbox WHERE id = ?1 AND committed_ms = ?2)"
+)
 _PUT_FOLLOWER: Final = (
     "INSERT INTO followers (kind, followee, follower, ts, active) VALUES {}"
     " ON CONFLICT (kind, followee, follower) DO UPDATE SET ts = excluded.ts, active = excluded.active"
@@ -519,14 +523,14 @@ class SQLiteShard:
             # Reads no more bodies than it takes: they are large.
             counts = connection.execute("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,)).fetchall()
             return connection.execute(
-                "SELECT o.id, u.actions, o.body FROM outbox_unrelayed AS u"
+                "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"
                 " CROSS JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT ?",
                 (reaching([count for (count,) in counts], limit),),
             ).fetchall()
 
-    def mark_relayed(self, ids: Sequence[int]) -> None:
+    def mark_relayed(self, rows: Sequence[OutboxKey]) -> None:
         with self._database.write() as connection:
-            connection.executemany("DELETE FROM outbox_unrelayed WHERE id = ?", [(each,) for each in ids])
+            connection.executemany(_MARK_RELAYED, rows)
 
     def may_relay(self) -> bool:
         return True

@@ -68,6 +68,7 @@ from feedstore.follows.shard import (
     FollowerRow,
     Marked,
     NewestFrom,
+    OutboxKey,
     PinIndexRow,
     PinRow,
     Place,
@@ -339,10 +340,12 @@ class FollowStore:
         return taking_turns[: reaching([row.number for row in taking_turns], limit)]
 
     def mark_relayed(self, rows: Sequence[OutboxRow]) -> None:
-        """Marks rows as published; only the shards of these rows are asked. Marking twice is fine."""
-        marks: dict[int, list[int]] = defaultdict(list)
+        """Marks rows as published; only the shards of these rows are asked. Marking twice is fine. A row that has the
+        id of one of these, and was committed at another time, is another row: it is not marked.
+        """
+        marks: dict[int, list[OutboxKey]] = defaultdict(list)
         for row in rows:
-            marks[row.shard].append(row.id)
+            marks[row.shard].append((row.id, row.committed_ms))
         self._all.on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
     def may_relay(self, shard: int) -> bool:

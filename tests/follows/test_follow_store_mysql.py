@@ -306,7 +306,7 @@ def test_rule_10_nothing_settles_past_a_transaction_that_is_open(open_one: Opene
     assert shard_of(store).transact(Wanted(), decide) == NOW + 10
     assert seen == [NOW]
     assert other.settled_ms() == NOW + 10, "its row is not relayed yet"
-    shard_of(other).mark_relayed([row[0] for row in shard_of(other).unrelayed(10)])
+    shard_of(other).mark_relayed([row[:2] for row in shard_of(other).unrelayed(10)])
     assert other.settled_ms() == NOW + 1_010
 
 
@@ -805,7 +805,7 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         *((text, "PRIMARY") for text in statements.deletions(KEYS)),
         *((text, "PRIMARY") for text in statements.request_keys(map(str, KEYS), "")),
         *((text, "PRIMARY") for text in statements.refills([(each, "a") for each in KEYS], "")),
-        *((text, "PRIMARY") for text in statements.mark_relayed(KEYS)),
+        *((text, "PRIMARY") for text in statements.mark_relayed([(each, NOW) for each in KEYS])),
         *((text, "PRIMARY") for text in statements.drop_outbox(KEYS)),
         *((text, "PRIMARY") for text in statements.drop_follower_tombstones([(1, *key) for key in EDGE_KEYS], 5)),
         *((text, "PRIMARY") for text in statements.drop_deleted_pins([(1, *key, 1) for key in EDGE_KEYS], 5)),

@@ -10,6 +10,7 @@ import structlog
 
 from feedstore.domain import Follow, Followed, RecordedAction, user
 from feedstore.follows.port import FollowStoreUnavailableError, OutboxRow, Request, actions_in
+from feedstore.follows.shard import Shard
 from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
@@ -84,8 +85,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.clock = Clock()
-        stores = [open_in_memory(self.clock.ms) for _ in range(3)]
-        self.shards = [Shaky(store._shards[0], self.clock) for store in stores]
+        self.shards = [Shaky(self.replica(), self.clock) for _ in range(3)]
         self.follows = FollowStore(self.shards)  # type: ignore[arg-type]
         self.queue = ShakyQueue(dict.fromkeys(TOPICS, 1), self.clock.ms)
         self.dead = MemoryDeadLetters()
@@ -95,6 +95,11 @@ class Bench:
         ]
         self.ticker = Ticker(self.follows.settled_ms, self.queue, ACTIONS, self.clock, encode_action)
         self.consumer: Consumer = self.queue.consumer(ACTIONS, "expander")
+
+    def replica(self) -> Shard:
+        """A new shard, in the place of one of these."""
+        shard: Shard = open_in_memory(self.clock.ms)._shards[0]
+        return shard
 
     def follow(self, followers: range) -> set[RecordedAction]:
         answers = self.follows.record([Request(Follow(each, user(1_000))) for each in followers])
@@ -187,6 +192,28 @@ def test_a_row_that_took_the_place_of_one_that_was_published_is_published_too(be
     assert {first} == lost
     assert isinstance(second, Followed)
     assert second.follower == 2
+
+
+def test_a_row_of_a_replica_that_takes_over_while_a_relay_publishes_is_published_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The replica lacks the last row of the primary, and gives its id again. That row must not be marked."""
+    (lost,) = bench.follow(range(1, 2))
+    number = next(shard for shard in range(3) if bench.of_shard(shard))
+    publish = bench.queue.publish
+    kept: set[RecordedAction] = set()
+
+    def publish_slowly(topic: Topic[object], values: Sequence[bytes]) -> None:
+        publish(topic, values)
+        if not kept:
+            bench.clock.s += 1.0
+            bench.shards[number]._shard = bench.replica()
+            kept.update(bench.follow(range(1, 2)))
+
+    monkeypatch.setattr(bench.queue, "publish", publish_slowly)
+    bench.run()
+    assert tasks(bench.relayed()) == {lost, *kept}
+    assert len(kept) == 1
 
 
 @pytest.mark.parametrize("rounds", [1, 10], ids=["before the next look", "later"])

@@ -15,6 +15,7 @@ from feedstore.follows.shard import (
     EdgeRow,
     FollowerRow,
     NewestFrom,
+    OutboxKey,
     PinIndexRow,
     PinRow,
     Place,
@@ -104,12 +105,13 @@ class MemoryShard:
                 self._served[key] = max(before_ms, self._served.get(key, 0))
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
-        first = [(row, *self._outbox[row][1:]) for row in itertools.islice(self._unrelayed, limit)]
-        return first[: reaching([number for _, number, _ in first], limit)]
+        first = [(row, *self._outbox[row]) for row in itertools.islice(self._unrelayed, limit)]
+        return first[: reaching([number for *_, number, _ in first], limit)]
 
-    def mark_relayed(self, ids: Sequence[int]) -> None:
-        for row in ids:
-            self._unrelayed.pop(row, None)
+    def mark_relayed(self, rows: Sequence[OutboxKey]) -> None:
+        for row, committed_ms in rows:
+            if row in self._unrelayed and self._outbox[row][0] == committed_ms:
+                del self._unrelayed[row]
 
     def may_relay(self) -> bool:
         return True

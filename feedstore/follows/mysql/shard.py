@@ -37,6 +37,7 @@ from feedstore.follows.shard import (
     FollowerRow,
     Marked,
     NewestFrom,
+    OutboxKey,
     PinIndexKey,
     PinIndexRow,
     PinRow,
@@ -188,8 +189,8 @@ class MySQLShard:
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
         return sorted(self._all([sql.unrelayed(limit)]))
 
-    def mark_relayed(self, ids: Sequence[int]) -> None:
-        self._write(sql.mark_relayed(ids))
+    def mark_relayed(self, rows: Sequence[OutboxKey]) -> None:
+        self._write(sql.mark_relayed(rows))
 
     def may_relay(self) -> bool:
         # On a connection that does nothing else. The server has never more to send to it than a number, so it notices

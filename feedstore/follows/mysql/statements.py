@@ -18,6 +18,7 @@ from feedstore.follows.shard import (
     FollowerRow,
     KeyRow,
     NewestFrom,
+    OutboxKey,
     PinIndexKey,
     PinIndexRow,
     PinRow,
@@ -271,16 +272,17 @@ def mark_refills_served(served: Mapping[tuple[int, str], int]) -> Iterator[str]:
 
 def unrelayed(limit: int) -> str:
     """In any order. The bodies of as many rows as it takes to have `limit` actions: they are large."""
-    first = f"SELECT u.id, u.actions FROM outbox_unrelayed AS u FORCE INDEX (PRIMARY) ORDER BY u.id LIMIT {limit:d}"
-    counted = f"SELECT id, actions, SUM(actions) OVER (ORDER BY id) AS up_to FROM ({first}) AS first_rows"
+    columns = "id, committed_ms, actions"
+    first = f"SELECT {columns} FROM outbox_unrelayed AS u FORCE INDEX (PRIMARY) ORDER BY u.id LIMIT {limit:d}"
+    counted = f"SELECT {columns}, SUM(actions) OVER (ORDER BY id) AS up_to FROM ({first}) AS first_rows"
     return (
-        f"SELECT STRAIGHT_JOIN c.id, c.actions, o.body FROM ({counted}) AS c"
+        f"SELECT STRAIGHT_JOIN c.id, c.committed_ms, c.actions, o.body FROM ({counted}) AS c"
         f" JOIN outbox AS o FORCE INDEX (PRIMARY) ON o.id = c.id WHERE c.up_to - c.actions < {limit:d}"
     )
 
 
-def mark_relayed(ids: Iterable[int]) -> Iterator[str]:
-    return _delete("outbox_unrelayed", "id", ids, _integer, "actions >= 0")
+def mark_relayed(rows: Iterable[OutboxKey]) -> Iterator[str]:
+    return _delete("outbox_unrelayed", "(id, committed_ms)", rows, _integers, "actions >= 0")
 
 
 def lock(name: str) -> str:
@@ -585,7 +587,7 @@ def oldest_relayed(limit: int) -> str:
 def drop_outbox(ids: Sequence[int]) -> Iterator[str]:
     """Also the mark of a row that was to be relayed again after it was found to be relayed. In one transaction."""
     yield from _delete("outbox", "id", ids, _integer, "actions >= 0")
-    yield from mark_relayed(ids)
+    yield from _delete("outbox_unrelayed", "id", ids, _integer, "actions >= 0")
 
 
 def drop_keys(before_ms: int, limit: int) -> str:
