@@ -66,7 +66,8 @@ class Request(NamedTuple):
     """A request to record an action. key: 1..128 printable characters, unique to the request. A request that is
     repeated with its key within the purge window has no second effect and gets the first answer, even if that was a
     refusal. is_dated: False if the time of a pin to save is one that the caller has chosen for it, because none was
-    asked for: a pin that is saved already keeps its own, and a repetition with a key may have another one.
+    asked for: a pin that is saved already keeps its own, a repetition with a key may have another one, and a time that
+    is ahead of the store's becomes the store's.
     """
 
     action: Action

@@ -171,7 +171,7 @@ def _record_one(item: ShardRequest, now_ms: int, standing: Standing, changes: Ch
         case Follow() | Unfollow():
             return _record_edge(action, now_ms, standing, changes)
         case SavePin():
-            refusal = refused_as_future(action.pin, now_ms)
+            refusal = refused_as_future(action.pin, now_ms) if item.is_dated else None
             if refusal is None and boards_here:
                 refusal = _claim_board(action.pin, standing, changes)
             return refusal or _save(action.pin, now_ms, standing, changes, is_dated=item.is_dated)
@@ -207,7 +207,9 @@ def _claim_board(pin: Pin, standing: Standing, changes: Changes) -> ActionRefuse
 def _save(pin: Pin, now_ms: int, standing: Standing, changes: Changes, *, is_dated: bool) -> Answer:
     stored = standing.pins.get(pin.pin)
     if stored is None:
-        return _save_at(pin, now_ms, standing, changes)
+        # The clock of the caller, who chose the time, may be ahead of the store's. The client asked for no time.
+        created_ms = pin.created_ms if is_dated else min(pin.created_ms, now_ms)
+        return _save_at(Pin(pin.pin, pin.owner, pin.board, created_ms), now_ms, standing, changes)
     _, owner, board, created_ms, saved_ms, deleted_ms = stored
     if (pin.owner, pin.board, pin.created_ms if is_dated else created_ms) != (owner, board, created_ms):
         return ActionRefusedError(

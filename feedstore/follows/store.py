@@ -185,9 +185,10 @@ class FollowStore:
         clock, across all edges (rule 2), even if the edge is already in that state. If a pin is saved again with the
         same values, or deleted again, the answer is the first record of it, without a new outbox row. A pin is refused
         on another owner's board, with other values than before, after its deletion, or if it is dated more than
-        `domain.MAX_SKEW_MS` ahead; the deletion of an unknown pin is refused too. A board belongs to the owner of the
-        first pin that claimed it, and its record commits before that pin does. If the pin is refused after its claim
-        (because it differs, for example), the board stays with that owner.
+        `domain.MAX_SKEW_MS` ahead of its shard, unless its time was chosen for it (see `Request`); the deletion of an
+        unknown pin is refused too. A board belongs to the owner of the first pin that claimed it, and its record
+        commits before that pin does. If the pin is refused after its claim (because it differs, for example), the board
+        stays with that owner.
 
         Raises:
             FollowStoreUnavailableError: some were recorded, others not.
@@ -244,7 +245,7 @@ class FollowStore:
                     claims[where].keys[key] = item.fingerprint
             if type(action) is SavePin:
                 pin = action.pin
-                refusal = recording.refused_as_future(pin, stored.now_ms)
+                refusal = recording.refused_as_future(pin, stored.latest_ms) if item.is_dated else None
                 if refusal is not None:
                     left.append((home, item._replace(refusal=refusal)))
                     continue
@@ -267,7 +268,7 @@ class FollowStore:
         wanted = {number: Wanted(boards=list(boards), keys=list(keys)) for number, (boards, keys) in looks.items()}
         elsewhere = _Elsewhere()
         for now_ms, standing in self._all.on_each(wanted, lambda shard, mine: shard.look(mine)).values():
-            elsewhere.now_ms = min(elsewhere.now_ms, now_ms)
+            elsewhere.latest_ms = max(elsewhere.latest_ms, now_ms)
             elsewhere.owners.update(standing.boards)
             for key, (fingerprint, answer) in standing.keys.items():
                 elsewhere.fingerprints[key] = fingerprint
@@ -754,10 +755,14 @@ def _home_id(action: Action | RecordedAction) -> int:
 
 
 class _Elsewhere:
-    """What a batch needs to know from shards other than those of its actions' own records."""
+    """What a batch needs to know from shards other than those of its actions' own records.
+
+    latest_ms: the latest of their clocks. If a pin is dated too far ahead even of that, it claims no board. Otherwise
+    the shard of its own record decides: a shard whose clock is behind refuses no pin of another one.
+    """
 
     def __init__(self) -> None:
-        self.now_ms = MAX_ID
+        self.latest_ms = 0
         self.owners: dict[int, int] = {}
         self.fingerprints: dict[str, bytes] = {}
         self.answers: dict[str, bytes] = {}

@@ -93,13 +93,14 @@ class Model:
         return self.outbox[-1]
 
     def _save(self, pin: Pin, *, is_dated: bool) -> RecordedAction | str:
-        if pin.created_ms > self.now + MAX_SKEW_MS:
+        if is_dated and pin.created_ms > self.now + MAX_SKEW_MS:
             return "pin_in_the_future"
         if self.boards.setdefault(pin.board, pin.owner) != pin.owner:
             return "board_of_another_owner"
         state = self.pins.get(pin.pin)
         if state is None:
-            return self._save_now(pin)
+            created_ms = pin.created_ms if is_dated else min(pin.created_ms, self.now)
+            return self._save_now(Pin(pin.pin, pin.owner, pin.board, created_ms))
         if state.pin != (pin if is_dated else Pin(pin.pin, pin.owner, pin.board, state.pin.created_ms)):
             return "pin_differs"
         return "pin_deleted" if state.deleted_ms else PinSaved(state.pin, state.saved_ms)

@@ -38,6 +38,7 @@ from feedstore.follows.port import (
     actions_in,
 )
 from feedstore.follows.store import FollowStore
+from tests.follows.memory_follows import open_in_memory
 
 DAY = 86_400_000
 
@@ -309,6 +310,34 @@ def test_a_pin_without_a_time_that_could_not_be_saved_is_saved_with_its_key_late
                 save(number)
         clock.advance(1_000)
         assert save(number) == PinSaved(pin(number, created_ms=clock()), clock())
+
+
+def test_a_pin_without_a_time_gets_the_stores_if_its_caller_is_ahead_of_it(store: FollowStore, clock: FakeClock):
+    """Its client gave no time that could be refused. The clock of a database may be far behind."""
+    ahead_ms = NOW + 2 * MAX_SKEW_MS
+    requests = [
+        Request(
+            SavePin(pin(number, on=number, created_ms=ahead_ms)),
+            f"key {number}" if number % 2 else None,
+            is_dated=False,
+        )
+        for number in range(1, 10)
+    ]
+    first = store.record(requests)
+    assert first == [PinSaved(pin(number, on=number, created_ms=NOW), NOW) for number in range(1, 10)]
+    clock.advance(10 * MAX_SKEW_MS)
+    assert store.record(requests) == first
+
+
+def test_a_shard_whose_clock_is_behind_refuses_no_pin_of_another_one():
+    clocks = [FakeClock(), FakeClock(), FakeClock(NOW - 2 * MAX_SKEW_MS)]
+    store = FollowStore([open_in_memory(clock)._shards[0] for clock in clocks])
+    requests = [Request(SavePin(pin(number, owner=number, on=number, created_ms=NOW))) for number in range(1, 40)]
+    answers = store.record(requests)
+    for request, answer in zip(requests, answers, strict=True):
+        assert isinstance(answer, ActionRefusedError) == (store.home(request.action) == 2)
+    assert {store.home(request.action) for request in requests} == {0, 1, 2}
+    store.close()
 
 
 def test_a_key_of_an_earlier_program_is_that_of_a_pin_without_a_time(store: FollowStore):
