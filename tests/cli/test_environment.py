@@ -1,5 +1,6 @@
 """Variables of the environment: what nothing reads is refused, and an error names the variable that holds it."""
 
+import os
 import sys
 
 import pytest
@@ -62,6 +63,19 @@ def test_an_error_in_a_variable_names_the_variable(
     assert said in stderr
     assert "s3cret" not in stderr
     assert "feed.toml" not in stderr
+
+
+@pytest.mark.parametrize("words", ["status", "schema apply", "work --until-idle"])
+def test_a_password_that_is_no_text_is_refused_and_not_repeated(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setenv("FEED_FOLLOWS_SHARDS", '["mysql://feed@localhost/follows_0"]')
+    monkeypatch.setenv("FEED_MYSQL_PASSWORD", os.fsdecode(b"s3cr\xffet"))
+
+    stderr = cli(*words.split(), code=2).stderr
+
+    assert "FEED_MYSQL_PASSWORD: expected text in UTF-8" in stderr
+    assert "s3cr" not in stderr
 
 
 @pytest.mark.parametrize(

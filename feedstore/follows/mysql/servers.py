@@ -75,7 +75,8 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
     otherwise.
 
     Raises:
-        InvalidValueError: the url cannot be used; the message does not repeat it where it holds a password.
+        InvalidValueError: the url or the password cannot be used; the message does not repeat a password, nor the url
+            where it holds one.
         OSError: the password file cannot be read.
     """
     expected = (
@@ -110,4 +111,8 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
             raise InvalidValueError("password_file", given["password_file"], "a file of text in UTF-8") from None
     else:
         password = environ.get(PASSWORD_VARIABLE, "")
+        try:
+            password.encode()
+        except UnicodeEncodeError:
+            raise InvalidValueError(PASSWORD_VARIABLE, "...", "text in UTF-8") from None
     return MySQLServer(host, port, unquote(parts.username or ""), database, password, cast("Tls", tls), **files)
