@@ -30,6 +30,7 @@ from feedstore.follows.port import (
     OutdatedStoreError,
     Request,
     TransactionTooLongError,
+    WrongStoreError,
     actions_in,
 )
 from feedstore.follows.shard import Changes, NewestFrom, SavedFrom, Standing, Wanted
@@ -784,6 +785,32 @@ def test_shards_in_another_order_or_number_are_refused(new: list[mysql.MySQLServ
             mysql.open_store(wrong)
     with pytest.raises(FollowStoreUnavailableError, match="it is shard 0 of 3"):
         mysql.create(new[:1])
+
+
+def test_a_running_store_notices_that_a_name_leads_to_another_shard(new: list[mysql.MySQLServer]):
+    """The server behind it was replaced by that of another shard: what is recorded there would be lost to both."""
+    mysql.create(new[:2])
+    store = mysql.open_store(new[:2], FakeClock(), PoolBounds(life_s=0.0))
+    follower = next(each for each in range(1, 99) if store.home(Follow(each, board(99))) == 0)
+    follow(store, follower)
+    raw = mysql_places.connect(new[0])
+    raw.run(["UPDATE shard_state SET shard = 1"])
+    wrong = "it is shard 1 of 2, and was opened as shard 0 of 2"
+    shard = shard_of(store)
+    for call in (
+        lambda: follow(store, follower),
+        lambda: shard.index_followers([(1, 7, 1, 50, 1)]),
+        lambda: shard.unrelayed(10),
+        shard.settled_ms,
+        shard.may_relay,
+    ):
+        with pytest.raises(WrongStoreError, match=wrong):
+            call()
+    raw.run(["UPDATE shard_state SET shard = 0"])
+    assert (shard.backlog().actions, shard.may_relay()) == (1, True)
+    assert shard.followers([(0, 1, 7)], 10, tombstones=True) == []
+    raw.close()
+    store.close()
 
 
 # Plans

@@ -33,7 +33,7 @@ class PoolBounds:
     reply_s: how long the server may take for a round trip.
     connections: how many one shard has at most.
     life_s: how long a connection is used. Then a new one is opened, which notices that the server is a replica now, or
-        that its name belongs to another one.
+        that its name belongs to another one, which may be another shard.
     claim_s: how long a process that says nothing keeps a shard that it relays.
     """
 
@@ -206,7 +206,8 @@ def _session(bounds: PoolBounds) -> list[str]:
 class MySQLPool:
     """Lends connections to one server, the one that was used last first. Thread-safe.
 
-    check: raises if the server is not the right one. It sees the first connection, before anybody else does.
+    check: raises if the server is not the right one. It sees each connection first: the name may lead to another server
+        than before.
     """
 
     def __init__(
@@ -217,7 +218,6 @@ class MySQLPool:
         check: Callable[[MySQLConnection], None],
     ) -> None:
         self._check = check
-        self._checked = False
         self.server = server
         self._bounds = bounds
         self._tls = tls
@@ -308,10 +308,8 @@ class MySQLPool:
 
     def _opened(self) -> MySQLConnection:
         connection = MySQLConnection(self.server, self._bounds, self._tls)
-        if not self._checked:
-            with closed_on_error(connection):
-                self._check(connection)
-            self._checked = True
+        with closed_on_error(connection):
+            self._check(connection)
         return connection
 
     def _give_back(self, connection: MySQLConnection) -> None:
