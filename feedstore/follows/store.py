@@ -709,7 +709,8 @@ class FollowStore:
 
     def bring_back(self, to_ms: int) -> dict[int, int]:
         """Sets the time of shards back to `to_ms` if it is ahead of that, because a clock was ahead. Returns by how
-        many ms each shard was ahead. The caller knows that `to_ms` is right, and that no process records meanwhile.
+        many ms each shard was ahead. The caller knows that `to_ms` is right, and that nothing relays or expands. Users
+        may record meanwhile: what is ahead then is brought back, too. A large shard on a server may take minutes.
 
         The clocks of followers, edges and pins keep the times that were stamped. So later actions on an edge still win
         over earlier ones (rule 2), and windows that reach into the past include all of it. Later times of outbox rows

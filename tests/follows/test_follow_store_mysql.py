@@ -819,6 +819,10 @@ def test_a_running_store_notices_that_a_name_leads_to_another_shard(new: list[my
 KEYS = range(1, 2_000)
 EDGE_KEYS = [(each, 1, each + 1) for each in KEYS]
 NEWEST = [NewestFrom(1, each, 2**62, 0, 1, 5) for each in KEYS]
+PARTS = [
+    (each, statements.part(each, each.first, statements.literal(b"key 10" if each.table == "request_keys" else 50)))
+    for each in statements.DATED
+]
 SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
 
 
@@ -853,6 +857,9 @@ SAVED = [SavedFrom(1, each, 0, 0) for each in range(3, 900)]
         (statements.oldest_relayed(5), "PRIMARY"),
         (statements.old_follower_tombstones(5, 5), "PRIMARY"),
         (statements.old_deleted_pins(5, 5), "PRIMARY"),
+        *((statements.portion_end(each, each.first, 5), "PRIMARY") for each in statements.DATED),
+        *((statements.latest_in(each, part), "PRIMARY") for each, part in PARTS),
+        *((each.back(part, 9, 9), "PRIMARY") for each, part in PARTS),
         (statements.drop_keys(5, 5), "request_keys_committed"),
         (statements.drop_refills(5, 5), "refills_asked"),
     ],
@@ -984,6 +991,97 @@ def test_rule_10_a_server_whose_clock_has_stepped_ahead_stamps_and_settles_nothi
     [followed] = store.record([Request(Follow(1, user(3)))])
     assert followed.ts <= NOW + 10
     store.close()
+
+
+TIMES = {
+    "shard_state": "latest_ms",
+    "outbox": "committed_ms",
+    "outbox_unrelayed": "committed_ms",
+    "request_keys": "committed_ms",
+    "clocks": "committed_ms",
+    "edges": "committed_ms",
+    "refills": "GREATEST(asked_ms, served_before_ms)",
+}
+
+
+def ahead_of(raw: MySQLConnection, ms: int) -> dict[str, int]:
+    """How many rows of each table have a later time."""
+    rows = raw.run([f"SELECT COUNT(*) FROM {table} WHERE {time} > {ms}" for table, time in TIMES.items()])
+    return {table: reply.rows[0][0] for table, reply in zip(TIMES, rows, strict=True)}
+
+
+def recorded_ahead(store: FollowStore, clock: FakeClock) -> None:
+    """Records something in each table while the clock is a day ahead."""
+    clock.advance(DAY_MS)
+    store.record([Request(Follow(each % 10 + 1, user(each)), f"key {each}") for each in range(20, 60)])
+    for follower in range(10, 20):
+        follow(store, follower)
+    store.ask_refill(range(1, 31), "a", 0)
+    store.mark_refills_served({(each, "a"): clock.ms for each in range(1, 31)})
+    store.settled_ms()
+    clock.advance(-DAY_MS)
+
+
+def test_a_shard_is_brought_back_in_portions_and_users_record_meanwhile(
+    open_one: Opener, raw: MySQLConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scan of all its edges would take longer than a server may take for an answer."""
+    monkeypatch.setattr(mysql_shard, "BROUGHT_AT_ONCE", 7)
+    clock = FakeClock()
+    store, other = open_one(PoolBounds(lock_wait_s=1, transaction_s=1.0), clock), open_one(clock=clock)
+    recorded_ahead(store, clock)
+    before = ahead_of(raw, clock.ms)
+    assert all(before.values())
+    raw.run(["START TRANSACTION", "SELECT * FROM edges WHERE follower = 19 FOR UPDATE"])
+
+    with pytest.raises(FollowStoreUnavailableError, match="Lock wait timeout exceeded"):
+        store.bring_back(clock.ms)
+
+    follow(other, 18)
+    follow(other, 200)
+    raw.run(["ROLLBACK"])
+    left = ahead_of(raw, clock.ms)
+    assert 0 < left["edges"] < before["edges"], "portions are committed one by one"
+    assert left["shard_state"] == 1, "it can be seen that this is unfinished"
+    assert store.bring_back(clock.ms) == {0: DAY_MS}
+    assert not any(ahead_of(raw, clock.ms).values())
+    assert store.bring_back(clock.ms) == {}
+    assert follow(store, 200).committed_ms == clock.ms
+
+
+def test_what_users_record_while_a_shard_is_brought_back_is_brought_back_too(
+    open_one: Opener, raw: MySQLConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mysql_shard, "BROUGHT_AT_ONCE", 7)
+    clock = FakeClock()
+    store, other = open_one(clock=clock), open_one(clock=clock)
+    recorded_ahead(store, clock)
+    latest_in, recorded = statements.latest_in, 0
+
+    def meanwhile(dated: statements.Dated, part: str) -> str:
+        nonlocal recorded
+        if recorded < 300 and dated.table in ("edges", "refills"):
+            recorded += 1
+            # Edges before this place and behind it, of users whose clocks are brought back or not.
+            other.record([Request(Follow(recorded % 20 + 1, user(100 + recorded)), f"meanwhile {recorded}")])
+        return latest_in(dated, part)
+
+    monkeypatch.setattr(statements, "latest_in", meanwhile)
+    assert store.bring_back(clock.ms) == {0: DAY_MS}
+    assert recorded > 20
+    assert not any(ahead_of(raw, clock.ms).values())
+
+
+def test_a_shard_whose_rows_are_ahead_is_brought_back_although_its_time_is_not(
+    open_one: Opener, raw: MySQLConnection
+) -> None:
+    """As a command leaves it that was killed."""
+    clock = FakeClock()
+    store = open_one(clock=clock)
+    recorded_ahead(store, clock)
+    raw.run([f"UPDATE shard_state SET latest_ms = {clock.ms}"])
+    assert store.bring_back(clock.ms) == {0: DAY_MS}
+    assert not any(ahead_of(raw, clock.ms).values())
 
 
 def test_a_server_that_was_ahead_for_others_too_is_gone_by(where: mysql.MySQLServer) -> None:

@@ -58,6 +58,11 @@ SETTLE_AGAIN_S: Final = 5.0
 """The pause after a transaction that did not end in time: while a caller waits to be alone, all others wait behind it.
 """
 
+BROUGHT_AT_ONCE: Final = 10_000
+"""About how many rows one transaction brings back: a transaction that records waits no longer than that."""
+
+_WALKS_MAX: Final = 20
+
 _FEW: Final = 2
 """Of so many followees the newest pins are read apart: one statement does it either way."""
 
@@ -402,10 +407,39 @@ class MySQLShard:
         return gone
 
     def bring_back(self, to_ms: int) -> int:
-        ahead_ms = int(self._rows(sql.LATEST)[0][0]) - to_ms
+        # The time of the shard comes after the first walk, so that it can be seen until then that this is unfinished.
+        # But what users record until then is ahead, and so is what they record later with a row that is: these need
+        # further walks. One that finds nothing is the last.
+        began_s = time.monotonic()
+        ahead_ms = max(int(self._rows(sql.LATEST)[0][0]) - to_ms, self._bring_rows_back(to_ms, began_s))
         if ahead_ms <= 0:
             return 0
-        self._write(sql.bring_back(to_ms))
+        self._write([sql.bring_state_back(to_ms)])
+        for _ in range(_WALKS_MAX):
+            if not self._bring_rows_back(to_ms, began_s):
+                return ahead_ms
+        raise self._pool.unavailable(f"rows were ahead again after {_WALKS_MAX} walks: something records many of them")
+
+    def _bring_rows_back(self, to_ms: int, began_s: float) -> int:
+        """Brings back the rows that are ahead, in short transactions: a whole table may take longer than a reply may,
+        and users wait. Returns by how much the latest row was ahead, or 0. began_s: when it was `to_ms`.
+
+        What users record now by a clock that is right is later than `to_ms`, too, and stays as it is. A row that is
+        ahead by no more than clocks may differ does no harm until that time has come.
+        """
+        ahead_ms = 0
+        for dated in sql.DATED:
+            end: str | None = dated.first
+            while end is not None:
+                after = end
+                ends = self._rows(sql.portion_end(dated, after, BROUGHT_AT_ONCE))
+                end = sql.literal(ends[0][0]) if ends else None
+                part = sql.part(dated, after, end)
+                found_ms = int(self._rows(sql.latest_in(dated, part))[0][0] or 0)
+                later_ms = to_ms + int((time.monotonic() - began_s) * 1_000) + APART_MAX_MS
+                if found_ms > later_ms:
+                    self._write([dated.back(part, later_ms, to_ms)])
+                    ahead_ms = max(ahead_ms, found_ms - to_ms)
         return ahead_ms
 
     def counts(self) -> RecordCounts:

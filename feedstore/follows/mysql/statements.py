@@ -6,7 +6,7 @@ rows come in chunks, sorted by primary key: transactions that write the same row
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import RESERVED_FROM
@@ -190,15 +190,59 @@ def settle(now_ms: int | None, own_ms: int) -> str:
     return f"UPDATE shard_state SET latest_ms = LAST_INSERT_ID({settled}) WHERE only_row = 1 AND NOT ({stepped})"
 
 
-def bring_back(to_ms: int) -> list[str]:
-    """Rows that were written under a clock that was ahead must hold up no later transaction, and must expire."""
-    to = _integer(to_ms)
-    tables = ("outbox", "outbox_unrelayed", "request_keys", "clocks", "edges")
-    return [
-        f"UPDATE shard_state SET latest_ms = LEAST(latest_ms, {to}) WHERE only_row = 1",
-        *(f"UPDATE {table} SET committed_ms = {to} WHERE committed_ms > {to}" for table in tables),
-        f"DELETE FROM refills WHERE GREATEST(asked_ms, served_before_ms) > {to}",
-    ]
+def bring_state_back(to_ms: int) -> str:
+    return f"UPDATE shard_state SET latest_ms = {to_ms:d} WHERE only_row = 1 AND latest_ms > {to_ms:d}"
+
+
+class Dated(NamedTuple):
+    """A table whose rows may be written under a clock that was ahead: such rows must hold up no later transaction, and
+    must expire. key: the first column of its primary key. time: what is the time of a row. first: is before all keys.
+    """
+
+    table: str
+    key: str
+    time: str = "committed_ms"
+    first: str = "0"
+
+    def back(self, part: str, later_ms: int, to_ms: int) -> str:
+        """Sets the times of a part that are later than one back to another one. Rows with several times are dropped."""
+        if self.time == "committed_ms":
+            change = f"UPDATE {self.table} FORCE INDEX (PRIMARY) SET committed_ms = {to_ms:d}"
+        else:
+            change = f"DELETE {self.table} FROM {self.table} FORCE INDEX (PRIMARY)"
+        return f"{change} WHERE {self.time} > {later_ms:d} AND {part}"
+
+
+DATED: Final = (
+    Dated("outbox", "id"),
+    Dated("outbox_unrelayed", "id"),
+    Dated("request_keys", "request_key", first=_bytes(b"")),
+    Dated("clocks", "follower"),
+    Dated("edges", "follower"),
+    Dated("refills", "user_id", "GREATEST(asked_ms, served_before_ms)"),
+)
+
+
+def portion_end(dated: Dated, after: str, rows: int) -> str:
+    """The key of the row that is so many rows past a key; none if there are fewer. Keys here are literals."""
+    return (
+        f"SELECT {dated.key} FROM {dated.table} FORCE INDEX (PRIMARY) WHERE {dated.key} > {after}"
+        f" ORDER BY {dated.key} LIMIT 1 OFFSET {rows - 1:d}"
+    )
+
+
+def part(dated: Dated, after: str, end: str | None) -> str:
+    """The condition on the rows past a key, up to another one with all of its rows, or up to the last one."""
+    return f"{dated.key} > {after}" + ("" if end is None else f" AND {dated.key} <= {end}")
+
+
+def latest_in(dated: Dated, part: str) -> str:
+    """The latest time in a part, without locks."""
+    return f"SELECT MAX({dated.time}) FROM {dated.table} FORCE INDEX (PRIMARY) WHERE {part}"
+
+
+def literal(key: int | bytes) -> str:
+    return _bytes(key) if isinstance(key, bytes) else _integer(key)
 
 
 # What a transaction writes
