@@ -1,6 +1,10 @@
 """Which settings of a MySQL or MariaDB server lose commits that it has acknowledged, when its machine loses its power.
 
 Rule 11: acknowledged means durable. A server is asked by each new connection, in the packet that sets the session up.
+
+One window stays open on a server without a binary log, and is not refused: InnoDB shows a commit before its log is on
+the disk, so a repetition may be answered with an action that a crash then takes back. With a synced binary log, a
+commit is on the disk before it shows.
 """
 
 from collections.abc import Mapping
