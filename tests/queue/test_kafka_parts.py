@@ -1,6 +1,7 @@
 """The parts of the Kafka adapter that need no broker: urls, errors, positions, what was fetched ahead."""
 
 import asyncio
+import os
 import random
 import socket
 import subprocess
@@ -123,6 +124,13 @@ def test_a_url_that_cannot_be_used_says_what_was_expected(url: str, what: str) -
     with pytest.raises(ValueError, match=what) as refused:
         parse(url, Path(), {})
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["FEED_KAFKA_PASSWORD", "FEED_KAFKA_KEY_PASSWORD"])
+def test_a_password_that_is_no_text_is_refused_and_not_repeated(name: str) -> None:
+    url = "kafka://one:9092?security=SASL_SSL&mechanism=PLAIN&user=feed"
+    with pytest.raises(ValueError, match=rf"^{name}: expected text in UTF-8$"):
+        parse(url, Path(), {"FEED_KAFKA_PASSWORD": "s", name: os.fsdecode(b"hunter2\xff")})
 
 
 @pytest.mark.parametrize("name", ["password_file", "ca", "cert", "key"])

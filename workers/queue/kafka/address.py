@@ -125,7 +125,9 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> KafkaAddress:
     servers = tuple(_server(text) for text in parts.netloc.split(","))
     values = _values(parts.query)
     password_file = values.pop("password_file", None)
-    password = environ.get(PASSWORD) if password_file is None else (base / password_file).read_text("utf-8").strip()
+    password = (
+        _secret(environ, PASSWORD) if password_file is None else (base / password_file).read_text("utf-8").strip()
+    )
     for name in values.keys() & set(_FILES):
         (base / values[name]).open("rb").close()  # a client would say that it finds no broker
         values[name] = str(base / values[name])
@@ -133,10 +135,19 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> KafkaAddress:
     return KafkaAddress(
         servers,
         password=password,
-        key_password=environ.get(KEY_PASSWORD),
+        key_password=_secret(environ, KEY_PASSWORD),
         max_poll_interval_ms=interval_ms,
         **values,
     )
+
+
+def _secret(environ: Mapping[str, str], name: str) -> str | None:
+    secret = environ.get(name)
+    try:
+        (secret or "").encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}: expected text in UTF-8") from None
+    return secret
 
 
 def _server(text: str) -> str:
