@@ -39,9 +39,6 @@ OFF_MS: Final = 60_000
 APART_MAX_MS: Final = 120_000
 """How much clocks that are kept in time may differ. A clock that is further ahead of others is wrong."""
 
-MARK_MAX_MS: Final = 2
-"""A watermark up to this is no time but a mark: of the cluster nothing is known for certain, as while it is rebuilt."""
-
 OFF_MAX: Final = 100
 """The most processes whose clocks were off that a home remembers: the latest."""
 
@@ -129,7 +126,7 @@ def behind_ms(watermark_ms: int | None, now_ms: int) -> int | None:
     """How far behind something may be that has a watermark: everything committed longer ago than this has landed. None
     if that is unknown. A watermark too far ahead comes from a clock that was wrong, and says nothing about now.
     """
-    if watermark_ms is None or watermark_ms <= MARK_MAX_MS or watermark_ms > now_ms + APART_MAX_MS:
+    if watermark_ms is None or watermark_ms > now_ms + APART_MAX_MS:
         return None
     return max(0, now_ms - watermark_ms)
 

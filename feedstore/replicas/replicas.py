@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from feedstore.clocks import behind_ms
 from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.replicas.attempts import InPlace, Reads
 from feedstore.replicas.contest import Contest
 from feedstore.replicas.health import ReadCounters, ReplicaStatus
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import UnavailableError, WideColumnStore
-from feedstore.widecolumn.progress import PROGRESS
+from feedstore.widecolumn.progress import PROGRESS, behind_ms
 
 
 class DeadlineExceededError(UnavailableError):

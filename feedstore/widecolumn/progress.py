@@ -39,8 +39,9 @@ import itertools
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from feedstore import clocks
 from feedstore.widecolumn import Cell, DeleteColumns, Put, Table, UnavailableError, WideColumnStore
 
 PROGRESS = "progress"
@@ -100,6 +101,17 @@ class Through(NamedTuple):
     partition: int
     partitions: int
     sources: int
+
+
+MARK_MAX_MS: Final = 2
+"""A watermark up to this is no time but a mark: of the cluster nothing is known for certain, as while it is rebuilt."""
+
+
+def behind_ms(watermark_ms: int | None, now_ms: int) -> int | None:
+    """How far behind a cluster may be, as `clocks.behind_ms`; None for a mark, too."""
+    if watermark_ms is None or watermark_ms <= MARK_MAX_MS:
+        return None
+    return clocks.behind_ms(watermark_ms, now_ms)
 
 
 def progress_table(purge_window_ms: int) -> Table:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from feedstore.clocks import MARK_MAX_MS
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, Page, columns, row_key, trusted_watermark
 from feedstore.following.pages import FeedPages
@@ -20,7 +19,7 @@ from feedstore.replicas.hedging import HEDGE_S_MAX, HEDGE_S_MIN
 from feedstore.replicas.replicas import DeadlineExceededError, Replica, Replicas, ReplicaSource
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.progress import PROGRESS, Progress, Through, progress_table
+from feedstore.widecolumn.progress import MARK_MAX_MS, PROGRESS, Progress, Through, progress_table
 from tests.replicas.fakes import CAP, LONG_S, NOW_MS, USER, FakeStore, Pair, newest, until
 from tests.widecolumn.memory_store import MemoryStore
 

@@ -13,12 +13,12 @@ from typing import Final
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
-from feedstore.clocks import MARK_MAX_MS, behind_ms, wall_ms
+from feedstore.clocks import wall_ms
 from feedstore.errors import NotNowError
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
 from feedstore.follows.port import Backlog, ClockStepError
 from feedstore.metering import Definition
-from feedstore.widecolumn.progress import Progress, State
+from feedstore.widecolumn.progress import MARK_MAX_MS, Progress, State, behind_ms
 from workers.following import metrics
 from workers.following.faults import PartAwayError, fault
 from workers.following.groups import RELAY

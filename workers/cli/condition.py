@@ -16,11 +16,11 @@ from feedstore.app.catalogs import place
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
 from feedstore.catalog.port import CatalogReader, NoGenerationError
-from feedstore.clocks import APART_MAX_MS, Process, behind_ms
+from feedstore.clocks import APART_MAX_MS, Process
 from feedstore.errors import MisconfiguredError
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError, WillNotError
-from feedstore.widecolumn.progress import Progress, State
+from feedstore.widecolumn.progress import Progress, State, behind_ms
 from workers.app import until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
 from workers.app.gauges import ahead_ms, holds_of, kept_back_by, stores_in_files

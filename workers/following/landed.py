@@ -7,11 +7,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from feedstore.clocks import MARK_MAX_MS
 from feedstore.domain import InvalidValueError, RefillAsked
 from feedstore.follows.port import FollowStoreUnavailableError, OutboxRow
 from feedstore.widecolumn import DamagedError
-from feedstore.widecolumn.progress import Progress
+from feedstore.widecolumn.progress import MARK_MAX_MS, Progress
 from workers.following.groups import EXPANDER, RELAY, cluster_groups
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS
