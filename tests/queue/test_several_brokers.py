@@ -68,22 +68,28 @@ def opened(address: KafkaAddress, wanted: list[TopicDefinition]) -> Iterator[Kaf
 @contextmanager
 def restarted(brokers: Brokers, number: int) -> Iterator[None]:
     brokers.stop(number)
-    yield
-    brokers.start(number)
+    try:
+        yield
+    finally:
+        brokers.start(number)
 
 
 @contextmanager
 def killed(brokers: Brokers, number: int) -> Iterator[None]:
     brokers.kill(number)
-    yield
-    brokers.start(number)
+    try:
+        yield
+    finally:
+        brokers.start(number)
 
 
 @contextmanager
 def suspended(brokers: Brokers, number: int) -> Iterator[None]:
     brokers.suspend(number)
-    yield
-    brokers.resume(number)
+    try:
+        yield
+    finally:
+        brokers.resume(number)
 
 
 class Load:

@@ -144,12 +144,15 @@ def test_a_retention_that_rule_8_forbids_is_named_and_repaired(real: Cli) -> Non
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"retention.ms": str(DAY_MS)})])
 
     named = f"{topic}: retention.ms: expected {4 * DAY_MS}, found {DAY_MS} (unsafe)\n"
-    # A broker says what was set once it has heard of it.
-    eventually(lambda: real("topics", "check", code=None).stdout == named, "the retention is named", DEADLINE_S)
-    said = real("topics", "check", code=1).stderr
-    assert said == f"Error: 1 difference: {real.hint('topics apply')} corrects all of them\n"
-    assert f"corrected this difference: {named}" in real("topics", "apply").stderr
-    assert "no difference" in real("topics", "check").stderr
+    try:
+        # A broker says what was set once it has heard of it.
+        eventually(lambda: real("topics", "check", code=None).stdout == named, "the retention is named", DEADLINE_S)
+        said = real("topics", "check", code=1).stderr
+        assert said == f"Error: 1 difference: {real.hint('topics apply')} corrects all of them\n"
+    finally:
+        mended = real("topics", "apply").stderr
+    assert f"corrected this difference: {named}" in mended
+    eventually(lambda: "no difference" in real("topics", "check", code=None).stderr, "it is repaired", DEADLINE_S)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +164,12 @@ def test_no_worker_starts_on_topics_that_could_lose_what_they_acknowledged(real:
     with closing(connect(address)) as admin:
         admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {setting: "true"})])
     named = f"{topic}: {setting}: expected false, found true (unsafe)"
-    eventually(lambda: named in real("topics", "check", code=None).stdout, "the setting is named", DEADLINE_S)
-    refused = real.process(*words, code=2).stderr
-    assert f"{named}; {real.hint('topics apply')} mends it" in refused
-    eventually(lambda: real("topics", "apply", code=None).exit_code == 0, "it is repaired", DEADLINE_S)
+    try:
+        eventually(lambda: named in real("topics", "check", code=None).stdout, "the setting is named", DEADLINE_S)
+        refused = real.process(*words, code=2).stderr
+        assert f"{named}; {real.hint('topics apply')} mends it" in refused
+    finally:
+        eventually(lambda: real("topics", "apply", code=None).exit_code == 0, "it is repaired", DEADLINE_S)
 
 
 @contextmanager

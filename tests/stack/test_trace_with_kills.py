@@ -90,9 +90,11 @@ class Pipeline:
         with homes.telling(self.stack, list(self.parts.values())):
             self.begin(busy)
             kill()
-            self.go_on()
-            homes.eventually(lambda: self.waiting(undone) > TICKS, f"something waits for {undone}")
-            start()
+            try:
+                self.go_on()
+                homes.eventually(lambda: self.waiting(undone) > TICKS, f"something waits for {undone}")
+            finally:
+                start()
             self.check()
 
 
@@ -122,10 +124,12 @@ def test_rule_11_the_database_killed(pipeline: Pipeline) -> None:
         pipeline.begin("expander")
         before = recorder.unanswered
         pipeline.stack.kill("mariadb")
-        recorder.allow(pipeline.share - pipeline.share // 2)
-        homes.eventually(lambda: recorder.unanswered > before, "the database is missed")
-        assert not recorder.done()
-        pipeline.stack.up("mariadb")
+        try:
+            recorder.allow(pipeline.share - pipeline.share // 2)
+            homes.eventually(lambda: recorder.unanswered > before, "the database is missed")
+            assert not recorder.done()
+        finally:
+            pipeline.stack.up("mariadb")
         homes.eventually(recorder.done, "all actions are acknowledged")
         pipeline.check()
 
@@ -145,11 +149,13 @@ def test_rule_12_workers_that_are_started_while_a_server_is_away(pipeline: Pipel
         for part in started:
             part.kill()
         pipeline.stack.kill(server)
-        for part in started:
-            part.start()
-        for part in started:
-            homes.eventually(lambda part=part: part.waits() > before[part.name], f"{part.name} waits for {server}")
-        pipeline.stack.up(server)
+        try:
+            for part in started:
+                part.start()
+            for part in started:
+                homes.eventually(lambda part=part: part.waits() > before[part.name], f"{part.name} waits for {server}")
+        finally:
+            pipeline.stack.up(server)
         pipeline.go_on()
         pipeline.check()
 
@@ -187,9 +193,11 @@ def test_rule_1_a_worker_suspended_past_its_poll_interval(pipeline: Pipeline, na
 
         # From now on everything has to come through the one that was suspended.
         assert part.end() == 0
-        pipeline.go_on()
-        homes.landed(pipeline.ports)
-        part.start()
+        try:
+            pipeline.go_on()
+            homes.landed(pipeline.ports)
+        finally:
+            part.start()
         pipeline.check()
         assert hasty.end() == 0
 
