@@ -49,9 +49,8 @@ def writer_pid(worker: int, cluster: str) -> int:
     """The process that a worker has forked for a cluster."""
 
     def found() -> list[int]:
-        children = [
-            each for file in Path(f"/proc/{worker}/task").glob("*/children") for each in file.read_text().split()
-        ]
+        # Its first thread forks them. Others may end while they are looked at.
+        children = Path(f"/proc/{worker}/task/{worker}/children").read_text().split()
         return [int(each) for each in children if Path(f"/proc/{each}/comm").read_text() == f"writer-{cluster}\n"]
 
     [pid] = eventually(found, f"the writer of {cluster} runs")
