@@ -372,7 +372,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(open_one: Opener):
         changes.boards[1] = 2
         return changes, None
 
-    with pytest.raises(TransactionTooLongError, match=r"a transaction took 0\.\d s and was aborted"):
+    with pytest.raises(TransactionTooLongError, match=r"a transaction took \d+\.\d s and was aborted"):
         shard_of(store).transact(Wanted(boards=[1]), decide)
     assert store.board_owners([1]) == {}
 

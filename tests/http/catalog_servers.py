@@ -29,7 +29,7 @@ from feedstore.replicas.watermarks import Watermarks
 from tests.catalog.memory_catalog import MemoryCatalog
 from tests.replicas.fakes import LONG_S, NOW_MS
 
-DEADLINE_S = 1.5
+DEADLINE_S = 3.0
 LOOK_S = 0.01
 KNOWN_MS = NOW_MS - 100
 """How far the updates of a catalog are, unless a test says otherwise."""

@@ -408,7 +408,7 @@ def test_calls_that_hang_keep_no_call_of_another_kind_waiting(
         for thread in asking:
             thread.start()
         eventually(lambda: len(statuses) == 1, "no more calls may wait")
-        assert there.is_set()
+        assert there.wait(DEADLINE_S)
         others = [what for what in ASKED if what != hung]
         assert {what: ask(what) for what in others} == dict.fromkeys(others, 200)
         gate.set()
@@ -442,9 +442,10 @@ def test_it_drains_and_finishes_what_is_under_way(tmp_path: Path):
         asking.start()
         eventually(lambda: inside.pair.a.asked, "the request is under way")
         with client_of(inside.server.address) as client:
-            inside.server.drain(1.0)
+            inside.server.drain(DEADLINE_S)
             assert str(client.get("/readyz", 503)["type"]).endswith(":draining")
             assert client.get("/healthz") == {"status": "ok"}
+        inside.server.drain(0.1)
         eventually(lambda: not inside.accepts(), "no new connection is taken")
         assert inside.server.is_running()
         assert not answers

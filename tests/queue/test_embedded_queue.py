@@ -6,7 +6,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from feedstore import sqlite_file
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.queue import embedded
 from workers.queue.embedded import MAX_BATCH_BYTES, EmbeddedQueue, open_dead_letters
-from workers.queue.port import DamagedQueueError, QueueError, QueueUnavailableError, lag_of
+from workers.queue.port import DamagedQueueError, Message, QueueError, QueueUnavailableError, lag_of
 from workers.queue.sqlite_file import PAGE_BYTES
 
 PARTITIONS = {ACTIONS: 1, DELIVERIES: 2, RETRIES: 2}
@@ -251,8 +251,9 @@ def test_a_writer_that_another_program_keeps_out_gives_up(path: Path, monkeypatc
     queue.close()
 
 
-def until_a_poll_waits(queue: EmbeddedQueue) -> None:
-    while not queue._shared._changed._waiters:
+def until_it_waits(polled: "Future[list[Message]]", queue: EmbeddedQueue) -> None:
+    """Until a poll waits. On a busy machine it may have done so, and be over, before this looks."""
+    while not queue._shared._changed._waiters and not polled.done():
         pass
 
 
@@ -261,7 +262,7 @@ def test_a_queue_that_is_alone_hears_of_others_when_a_poll_begins(path: Path, qu
         consumer = alone.consumer(ACTIONS, "a")
         with ThreadPoolExecutor(1) as pool:
             polled = pool.submit(consumer.poll, 10, 0.5)
-            until_a_poll_waits(alone)
+            until_it_waits(polled, alone)
             queue.publish(ACTIONS, [b"x"])
             assert polled.result(30) == [], "an idle home is read half as often"
         assert values(consumer.poll(10, 0)) == [b"x"]
@@ -272,7 +273,7 @@ def test_a_queue_that_is_alone_hears_of_itself_at_once(path: Path) -> None:
         consumer = alone.consumer(ACTIONS, "a")
         with ThreadPoolExecutor(1) as pool:
             polled = pool.submit(consumer.poll, 10, 60.0)
-            until_a_poll_waits(alone)
+            until_it_waits(polled, alone)
             alone.publish(ACTIONS, [b"x"])
             assert values(polled.result(30)) == [b"x"]
 
@@ -284,7 +285,7 @@ def test_a_publish_wakes_a_waiting_poll_of_its_process_at_once(
     consumer = queue.consumer(ACTIONS, "a")
     with ThreadPoolExecutor(1) as pool:
         polled = pool.submit(consumer.poll, 10, 60.0)
-        until_a_poll_waits(queue)
+        until_it_waits(polled, queue)
         queue.publish(ACTIONS, [b"x"])
         assert values(polled.result(30)) == [b"x"]
 

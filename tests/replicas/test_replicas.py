@@ -165,7 +165,7 @@ def test_where_one_cluster_raises_and_the_other_hangs_the_deadline_holds(timed: 
     timed.a.fails = True
     timed.b.gate.clear()
     with pytest.raises(DeadlineExceededError, match="a: out of order"):
-        timed_pages.page(USER, 3, None, time.monotonic() + 0.2)
+        timed_pages.page(USER, 3, None, time.monotonic() + 1)
 
 
 def test_where_all_clusters_raise_the_error_names_each(pair: Pair, pages: FeedPages):
