@@ -124,7 +124,8 @@ def broker(stack: Stack, name: str) -> Iterator[Running]:
     agent = java.watched(jars.folder(jars.AGENT), conf, f"{LOOPBACK}:{metrics}")
     with _running(home, name, started("kafka.Kafka", str(file), flags=(agent,))) as process:
         said = home.log(name)
-        eventually(lambda: "Kafka Server started" in said.read_text(errors="replace"), f"{name} serves: {said}")
+        is_up = "Kafka Server started"
+        eventually(lambda: is_up in said.read_text(errors="replace"), f"{name} serves: {said}", _READY_S)
         yield Running(process, port, metrics)
 
 
