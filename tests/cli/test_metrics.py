@@ -114,11 +114,16 @@ def test_a_worker_says_what_it_and_its_writers_do(cli: Cli):
         # A writer that is suspended says nothing of how things are, and what it had counted stays.
         os.kill(writer, signal.SIGSTOP)
         try:
-            eventually(
-                lambda: value(scraped(address), "feed_process_resident_bytes", process="writer-a") is None,
-                "the other process is silent",
-            )
-            silent = scraped(address)
+            silent: Values = {}
+
+            def only_a_is_silent() -> bool:
+                silent.clear()
+                silent.update(scraped(address))
+                return [
+                    value(silent, "feed_process_resident_bytes", process=f"writer-{name}") is None for name in "ab"
+                ] == [True, False]
+
+            eventually(only_a_is_silent, "the other process is silent")
             assert value(silent, "feed_stage_waiting_messages", group="writer-a") is None
             assert value(silent, "feed_stage_waiting_messages", group="writer-b") is not None
             assert (value(silent, "feed_cells_written_total", cluster="a") or 0) >= 2
