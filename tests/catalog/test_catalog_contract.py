@@ -23,6 +23,7 @@ from feedstore.catalog.port import (
 )
 from tests.catalog.catalog_adapters import Clock, Place
 from tests.effort import part
+from tests.threads import running
 
 Fetch = Callable[..., Fetched]
 
@@ -497,7 +498,7 @@ def test_a_fetch_is_by_one_generation(store: CatalogStore, reader: CatalogReader
     keys = [A, B]
     names = [loaded(store, as_of, a=bytes([as_of]), b=bytes([as_of])) for as_of in (10, 20)]
     store.use(names[0])
-    stop, mixed, done = threading.Event(), [], []
+    stop, begun, mixed, done = threading.Event(), threading.Semaphore(0), [], []
 
     def fetching(catalog: CatalogReader) -> None:
         count = 0
@@ -506,18 +507,18 @@ def test_a_fetch_is_by_one_generation(store: CatalogStore, reader: CatalogReader
             if found.records != dict.fromkeys(keys, bytes([int(found.generation.partition("-")[0])])):
                 mixed.append(found)
             count += 1
+            if count == 1:
+                begun.release()
         done.append(count)
 
     threads = [threading.Thread(target=fetching, args=[catalog]) for catalog in (store, reader) * part(10)]
-    for thread in threads:
-        thread.start()
-    for number in range(part(200)):
-        store.use(names[number % 2])
-        clock.pass_s(0.6)
-        reader.fetch(keys)
-    stop.set()
-    for thread in threads:
-        thread.join()
+    with running(threads, stop):
+        for _ in threads:
+            assert begun.acquire(timeout=60)
+        for number in range(part(200)):
+            store.use(names[number % 2])
+            clock.pass_s(0.6)
+            reader.fetch(keys)
     assert mixed == []
     assert len(done) == len(threads)
     assert all(done)
