@@ -16,6 +16,7 @@ from feedstore.app.services import services_on
 from feedstore.http import listening
 from feedstore.tracing import Tracer, otel
 from tests.http.http_servers import Client, FakeQueues, client_of
+from tests.replicas import fakes
 from workers.app import until, wiring
 from workers.following.ports import Ports
 
@@ -36,6 +37,8 @@ class Spans:
         return [span for span in self.all() if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
+        """The only one of this name, once it has ended: that of a request ends when its client has the answer."""
+        fakes.until(lambda: bool(self.named(name)), f"the end of the span {name}")
         [span] = self.named(name)
         return span
 
