@@ -21,7 +21,8 @@ _CONNECT_S = 0.3
 _STABLE_S = 30.0
 _DELAY_MAX_S = 15.0
 _ALONE_S = 1.0
-_EVENTS = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+_EVENTS = (signal.SIGCHLD, *_ENDING)
 
 
 @dataclass(frozen=True)
@@ -99,7 +100,8 @@ class Supervisor:
 
     def _sleep(self, seconds: float) -> None:
         event = signal.sigtimedwait(_EVENTS, seconds)
-        self._is_ending = event is not None and event.si_signo != signal.SIGCHLD
+        # If this process was suspended until the time was over, Python 3.11 makes up a signal that is none of these.
+        self._is_ending = event is not None and event.si_signo in _ENDING
 
     def _start_what_is_due(self) -> None:
         for child in self._children:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.docker.supervisor import restart_delay_s
+from deploy.docker.supervisor import ASK_S, restart_delay_s
 
 pytestmark = pytest.mark.processes
 
@@ -136,6 +136,21 @@ def test_it_waits_for_so_many_of_a_group_whichever_they_are(start: Callable[...,
         assert running.lines("server: started") == []
         listeners[0].listen()
         running.until("server: started")
+
+
+def test_one_that_was_suspended_while_a_server_waits_goes_on(start: Callable[..., Running]) -> None:
+    """As by a debugger, or where a container is paused."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        running = start(LASTS, str(listener.getsockname()[1]))
+        running.until("other: started")
+        running.process.send_signal(signal.SIGSTOP)
+        resumed_s = time.monotonic() + 3 * ASK_S
+        wait(lambda: time.monotonic() > resumed_s)  # what it waits for is over meanwhile
+        running.process.send_signal(signal.SIGCONT)
+        listener.listen()
+        running.until("server: started")
+    assert running.process.poll() is None
 
 
 def test_it_ends_what_it_started(start: Callable[..., Running]) -> None:
