@@ -17,6 +17,7 @@ from feedstore.widecolumn import DeleteColumns, Put, Table, Trim
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster, HBaseStore
 from feedstore.widecolumn.hbase.schema import definition
 from feedstore.widecolumn.hbase.tables import Tables
+from tests.threads import running
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("hbase_trim"), pytest.mark.usefixtures("hbase")]
 
@@ -232,14 +233,10 @@ def test_pages_read_meanwhile_are_whole(trimmed: Trimmed):
                 wrong.append(found)
 
     readers = [threading.Thread(target=read) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for _ in range(5):
-        trimmed.store.apply([Put([(row, trimmed.now) for row in rows], COLUMNS)])
-        trimmed.settle()
-    over.set()
-    for reader in readers:
-        reader.join()
+    with running(readers, over):
+        for _ in range(5):
+            trimmed.store.apply([Put([(row, trimmed.now) for row in rows], COLUMNS)])
+            trimmed.settle()
     assert wrong == []
     assert len(reads) > len(rows)
     assert {tuple(trimmed.seen(row)) for row in rows} == {tuple(COLUMNS[:KEEP])}
