@@ -17,6 +17,7 @@ from kafka_bench import Cluster, new_address, wait_until
 from queue_benches import after, drain, values
 
 from tests.queue.memory_queue import MemoryDeadLetters
+from tests.threads import running
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.spec import StageSpec
@@ -228,12 +229,19 @@ def test_a_member_without_room_keeps_its_partitions(hasty_queue: KafkaQueue) -> 
     publish(hasty_queue)
     member = hasty_queue.consumer(DELIVERIES, "a")
     done = after(read(member, 40))
-    until = time.monotonic() + 4
-    while time.monotonic() < until:
-        member.keep_alive()
-        hasty_queue.publish(DELIVERIES, [bytes(100_000)] * 4)
-        assert member._ahead.size <= reading.FETCH_BYTES
-        time.sleep(0.1)
+    over = threading.Event()
+
+    def fill() -> None:
+        # In a thread of its own: the member may not wait for a broker that is slow to write.
+        while not over.wait(0.1):
+            hasty_queue.publish(DELIVERIES, [bytes(100_000)] * 4)
+
+    with running([threading.Thread(target=fill)], over):
+        until = time.monotonic() + 4
+        while time.monotonic() < until:
+            member.keep_alive()
+            assert member._ahead.size <= reading.FETCH_BYTES
+            time.sleep(0.1)
     held = member._ahead.count
     assert held <= 40, "nothing is read ahead meanwhile"
     member.commit(done)
