@@ -23,6 +23,8 @@ from deploy.local.home import write
 
 PLACES = Path(__file__).with_name("places.json")
 
+_RESTART_S_MIN = 0.1
+_RESTART_S_MAX = 86_400
 _TOKEN_SCOPES = ("read", "write", "operate")
 
 
@@ -54,7 +56,20 @@ def _main(*words: str) -> int:
 
 
 def _run(role: str, cluster: str) -> None:
-    Supervisor(roles.processes(role, cluster), float(os.environ.get("FEED_RESTART_S", "10"))).run()
+    Supervisor(roles.processes(role, cluster), _restart_s()).run()
+
+
+def _restart_s() -> float:
+    """Never nothing at all: a server that ends at once would leave the others of its host no processor."""
+    text = os.environ.get("FEED_RESTART_S", "10")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    # The supervisor waits for it in one sleep, which takes no longer span. What is not a number is in no range.
+    if not 0 <= seconds <= _RESTART_S_MAX:
+        raise StackError(f"FEED_CLUSTER_RESTART_S: expected seconds, from 0 to {_RESTART_S_MAX}, got {text!r}")
+    return max(seconds, _RESTART_S_MIN)
 
 
 def _setup(token: str | None = None) -> int:

@@ -21,6 +21,8 @@ _CONNECT_S = 0.3
 _STABLE_S = 30.0
 _DELAY_MAX_S = 15.0
 _ALONE_S = 1.0
+_DOUBLINGS_MAX = 30
+"""More change no delay that is a tenth of a second at first, and a float takes a thousand of them at most."""
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 _EVENTS = (signal.SIGCHLD, *_ENDING)
 
@@ -58,7 +60,8 @@ def restart_delay_s(first_s: float, short_lives: int, *, is_alone: bool) -> floa
     """
     if is_alone:
         first_s = min(_ALONE_S, first_s)
-    return min(first_s * 2.0 ** max(0, short_lives - 1), max(first_s, _DELAY_MAX_S))
+    doublings = min(max(0, short_lives - 1), _DOUBLINGS_MAX)
+    return min(first_s * 2.0**doublings, max(first_s, _DELAY_MAX_S))
 
 
 @dataclass

@@ -172,6 +172,27 @@ def test_a_set_up_that_fails_has_printed_no_token(tmp_path: Path, monkeypatch: p
     assert printed == ["init"]
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e300", "ten"])
+def test_a_time_between_restarts_that_no_supervisor_can_wait_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    began: list[Any] = []
+    monkeypatch.setattr(container, "Supervisor", lambda *words: SimpleNamespace(run=lambda: began.append(words)))
+    monkeypatch.setenv("FEED_RESTART_S", text)
+    assert container.main(["mariadb"]) == 1
+    assert f"FEED_CLUSTER_RESTART_S: expected seconds, from 0 to 86400, got '{text}'" in capsys.readouterr().err
+    assert began == []
+
+
+def test_a_server_that_ends_at_once_leaves_its_host_time_for_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[Any] = []
+    monkeypatch.setattr(container, "Supervisor", lambda *words: SimpleNamespace(run=lambda: began.append(words[1])))
+    for text in ("0", "0.5"):
+        monkeypatch.setenv("FEED_RESTART_S", text)
+        assert container.main(["mariadb"]) == 0
+    assert began == [0.1, 0.5]
+
+
 def test_a_server_that_ends_at_each_start_is_not_waited_for(docker: Docker, monkeypatch: pytest.MonkeyPatch) -> None:
     clusters = Clusters(Path("/home-of-a-test"), lambda _: None)
     restarts = {"a-control": iter(range(100, 200)), "relay": iter(range(0, 200, 20))}

@@ -185,6 +185,10 @@ def test_a_server_that_does_not_last_is_started_ever_less_often() -> None:
     assert restart_delay_s(20.0, 9, is_alone=False) == 20
 
 
+def test_a_server_that_has_not_lasted_for_days_is_still_started_again() -> None:
+    assert restart_delay_s(1.0, 1_000_000, is_alone=False) == 15
+
+
 def test_what_nobody_takes_the_place_of_is_started_again_at_once() -> None:
     assert [restart_delay_s(10.0, lives, is_alone=True) for lives in range(6)] == [1, 1, 2, 4, 8, 15]
     assert restart_delay_s(10.0, 1, is_alone=False) == 10
