@@ -228,6 +228,13 @@ class Clusters:
 
     def _set_up(self) -> None:
         self._say("making topics, tables and databases")
+        # An interrupted `up` may have left its container.
+        run(
+            "docker", "container", "prune", "--force",
+            "--filter", f"label=com.docker.compose.project={names.PROJECT_NAME}",
+            "--filter", "label=com.docker.compose.service=setup",
+            failed="what an earlier set-up left could not be removed",
+        )  # fmt: skip
         # Each attempt gives the token another name: a token that an interrupted `up` made and did not write down here
         # is not known.
         wanted = () if self._token.exists() else (f"cluster-up-{secrets.token_hex(4)}",)

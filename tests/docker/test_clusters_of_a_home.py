@@ -26,6 +26,7 @@ class Docker:
         self.left: list[str] = []
         self.said = ""
         self.restarted: list[str] = []
+        self.pruned: list[str] = []
         self.composed: list[tuple[str, ...]] = []
 
     def run(self, *words: Any, failed: str, env: Any = None) -> str:
@@ -33,6 +34,9 @@ class Docker:
             return "".join(f"{home}\n" for home in self.homes)
         if words[:2] == ("docker", "volume"):
             return "".join(f"{home}\n" for home in self.left)
+        if words[:3] == ("docker", "container", "prune"):
+            self.pruned += words[3:]
+            return ""
         if words[0] == "docker":
             self.restarted += words[2:] if words[1] == "restart" else ()
             return ""
@@ -128,6 +132,17 @@ def test_a_web_that_runs_learns_of_its_new_token(
     docker.said = "feed_secret\n"
     Clusters(tmp_path, lambda _: None)._set_up()
     assert docker.restarted == ["feedstore-web"]
+
+
+def test_a_set_up_removes_what_an_interrupted_one_left(docker: Docker, tmp_path: Path) -> None:
+    docker.said = "feed_secret\n"
+    Clusters(tmp_path, lambda _: None)._set_up()
+    # Stopped containers of this service of this project, and no others.
+    assert docker.pruned == [
+        "--force",
+        *("--filter", "label=com.docker.compose.project=feedstore"),
+        *("--filter", "label=com.docker.compose.service=setup"),
+    ]
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -8,6 +8,7 @@ import yaml
 
 from deploy.docker import image, names, roles
 from deploy.docker.clusters import COMPOSE_FILE, HOME_LABEL, SITES
+from deploy.drills.hosts import LABEL
 
 COMPOSED = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
 SERVICES: dict[str, Any] = COMPOSED["services"]
@@ -113,12 +114,16 @@ def test_no_container_may_do_more_than_it_must(name: str) -> None:
 def test_a_container_that_dies_comes_back_and_drills_may_break_it(name: str) -> None:
     assert SERVICES[name]["restart"] == "unless-stopped"
     labels = dict(SERVICES[name]["labels"])
-    assert labels.pop("feedstore.drillable") == "true"
+    assert labels.pop(LABEL) == "true"
     assert labels.pop(HOME_LABEL) == "${FEED_CLUSTER_HOME:-}"
     if name in ZONES:
         assert labels == {"feedstore.cluster": ZONES[name], "feedstore.role": SERVICES[name]["command"][0]}
     else:
         assert labels == {}
+
+
+def test_a_set_up_that_was_interrupted_leaves_no_host_that_a_drill_would_wait_for() -> None:
+    assert SERVICES["setup"]["labels"] == {LABEL: "false", HOME_LABEL: "${FEED_CLUSTER_HOME:-}"}
 
 
 @pytest.mark.parametrize("name", ALL)
