@@ -16,7 +16,9 @@ DRIVERS = ("overlay2", "fuse-overlayfs", "vfs")
 CANNOT_BE_HERE = 4
 """The exit status of `install` if it may not install anything."""
 
-_READY_S = 40.0
+_READY_S = 240.0
+"""How long a dockerd that runs may take to answer: it starts the containers that ran before a power cut first."""
+
 _TRY_S = 60.0
 _STOP_S = 60.0
 _ASK_S = 0.3
@@ -96,7 +98,7 @@ class Engine:
 
         Raises:
             NoEngineError: none can be started here; the message says why, as far as that can be seen.
-            StackError: one is there, and does not answer.
+            StackError: one is there, and does not answer. If it was started here, it is left running.
         """
         if self.answers():
             say(f"engine: {self._version()}")
@@ -146,13 +148,25 @@ class Engine:
         return True
 
     def _starts(self, driver: str) -> bool:
+        """Whether an engine with this storage driver answers; if not, it has ended.
+
+        Raises StackError: it runs, and does not answer yet. Another driver in its place would show none of the
+            containers and images that it has.
+        """
         # None of ours runs. A killed one has left its process id, and dockerd does not start if a process has it.
         lock = self._folder / "dockerd.lock"
         lock.unlink(missing_ok=True)
         argv = ("dockerd", f"--storage-driver={driver}", self._mark, "--pidfile", str(lock))
         pid = processes.spawn(processes.Command(argv, self._mark), self._log, self._pid_file)
         becomes(lambda: not processes.is_ours(pid, self._mark) or self.answers(), _READY_S, _ASK_S)
-        return processes.is_ours(pid, self._mark) and self.answers()
+        if not processes.is_ours(pid, self._mark):
+            return False
+        if not self.answers():
+            raise StackError(
+                f"dockerd does not answer yet, after {_READY_S:.0f} s, and continues: `make docker-ready` again looks "
+                f"whether it does, and `make docker-stop` ends it. The end of {self._log}:\n{self._said()}"
+            )
+        return True
 
     def _said(self) -> str:
         lines = logs.tail(self._log, 200).splitlines()

@@ -37,6 +37,13 @@ while True:  # A signal that arrives just before a sleep is handled after it.
     time.sleep(0.05)
 """
 
+# Is not done with its start before somebody leaves the file.
+SLOW_DOCKERD = """#!{python}
+import time
+while True:
+    time.sleep(0.05)
+"""
+
 
 @pytest.fixture
 def answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -106,6 +113,23 @@ def test_where_no_driver_works_it_says_what_each_said(answers: Path, engine: Eng
         assert f"--storage-driver={driver}" in str(refused.value)
     assert "the driver is not supported here" in str(refused.value)
     assert processes.find(engine.home / "engine" / "dockerd.pid", f"--label=feedstore.home={engine.home}") is None
+
+
+def test_one_that_is_slow_to_answer_keeps_its_storage_driver(
+    answers: Path, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # After a power cut it starts the clusters' containers first. With another driver it would have none of them.
+    monkeypatch.setattr(engines, "_READY_S", 0.0)
+    program(answers.parent, "dockerd", SLOW_DOCKERD.format(python=sys.executable))
+    said: list[str] = []
+    with pytest.raises(StackError, match="does not answer yet") as refused:
+        engine.ensure(said.append)
+    assert not isinstance(refused.value, NoEngineError)
+    assert said == [f"engine: starting dockerd with the storage driver {engines.DRIVERS[0]}"]
+    assert engine.is_ours()
+    answers.touch()
+    engine.ensure(said.append)
+    assert said[1:] == ["engine: 20.10, storage vfs, cgroups 1"]
 
 
 @pytest.mark.usefixtures("answers")
