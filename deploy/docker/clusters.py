@@ -92,6 +92,8 @@ class Clusters:
         self.refuse_those_of_another_home()
         self._write_secrets()
         image.build(self._say)
+        # It takes minutes, in which another home may have started its own.
+        self.refuse_those_of_another_home()
         began = time.monotonic()
         self._say(f"starting servers, with {settings} settings")
         self._compose("up", "--detach", "--no-build", *names.SERVERS, failed="the servers could not be started")
@@ -111,6 +113,8 @@ class Clusters:
         files = [path for path in (self._places, self._token, self._secret) if path.exists()]
         if engine.Engine(self.home).answers():
             self.refuse_those_of_another_home()
+            # Before the data that knows it: the next `up` asks for a token only if there is none here.
+            self._token.unlink(missing_ok=True)
             # The services do not include the profile `setup`, but an interrupted set-up may have left its container.
             self._compose(
                 "--profile", "setup", "down", "--volumes", "--remove-orphans", "--timeout", str(_STOP_S),
@@ -127,7 +131,7 @@ class Clusters:
         else:
             self._say("no engine answers, and nothing was started from here")
         for path in files:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
     def status(self) -> list[ContainerStatus]:
         """The status of every container. Those that run are asked."""

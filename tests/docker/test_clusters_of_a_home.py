@@ -71,6 +71,15 @@ def test_the_data_that_another_home_left_is_not_taken_over(docker: Docker, tmp_p
     assert docker.composed == []
 
 
+def test_clusters_that_another_home_started_while_the_image_was_built_are_left_alone(
+    docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(docker_clusters.image, "build", lambda _: docker.homes.append("/somebody/elses"))
+    with pytest.raises(StackError, match="down --home /somebody/elses"):
+        Clusters(tmp_path / "mine", lambda _: None).up()
+    assert docker.composed == []
+
+
 def test_settings_that_there_are_not_are_refused_before_anything_is_started(
     docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -101,6 +110,27 @@ def test_secrets_stay_as_long_as_an_engine_that_was_stopped_may_keep_the_data(
     mine.down()
     assert not (tmp_path / "places.json").exists()
     assert not any((tmp_path / "secrets").iterdir())
+
+
+def test_a_token_does_not_outlive_the_data_that_knows_it(
+    docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = Clusters(tmp_path, lambda _: None)
+    mine._write_secrets()
+    (tmp_path / "token").write_text("feed_secret\n")
+    password = (tmp_path / "secrets" / "mariadb.password").read_text()
+
+    def interrupted(*words: Any, **options: Any) -> str:
+        if "down" in words:
+            raise KeyboardInterrupt
+        return docker.run(*words, **options)
+
+    monkeypatch.setattr(docker_clusters, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        mine.down()
+    # The next `up` asks for a token, whether the home of the web is still there or not. The data keeps its password.
+    assert not (tmp_path / "token").exists()
+    assert (tmp_path / "secrets" / "mariadb.password").read_text() == password
 
 
 def test_with_no_engine_there_is_nothing_to_take_away_where_nothing_was_started(
