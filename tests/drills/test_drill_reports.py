@@ -124,6 +124,15 @@ def test_a_figure_over_its_budget_or_without_a_value_fails(figures: Figures) -> 
     assert [each.passed for each in reporting.verdicts(nothing, {"landed_s": 3.0})] == [False]
 
 
+def test_a_region_that_answers_once_and_is_away_again_is_not_back() -> None:
+    moments = Moments(warm=0, fault=10, gone=10.5, healed=35, ended=40)
+    once = [*range(10), 13, *range(29, 41)]
+    found = reporting.figures(SETTING, Observed(moments, [*calls("read", 0, *once), *calls("write", 0, *once)], [0]))
+    assert (found.affected_read_back_s, found.affected_write_back_s) == (3, 3)
+    failed = {each.figure for each in reporting.verdicts(found, reporting.budgets("host")) if not each.passed}
+    assert failed >= {"affected_read_gap_s", "affected_write_gap_s"}
+
+
 def test_a_load_that_ended_early_or_recorded_nothing_fails(figures: Figures) -> None:
     limits = {"quiet_at_end_s": reporting.budgets("host")["quiet_at_end_s"]}
     assert figures.quiet_at_end_s == 0
