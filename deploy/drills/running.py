@@ -50,6 +50,8 @@ _USERS_FROM = 1 << 40
 """Users and pins of drills are numbered from there on: no other of a system that is for drills has such ids."""
 
 _USERS_TRIED = 1 << 16
+_CLOCK_SET_S = 0.5
+"""From here on the wall clock did not just drift: it was set, and no line of a log is before or after a fault by it."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,7 @@ class _Run:
             is_even = _evened(plan, scene, self.url)
             course = Course(self.hosts, plan, scene.targets, load, timeline, self.health, self.lock, is_even)
             hedges = service.counters().hedges
+            ahead_s = time.time() - time.monotonic()
             busy: list[Busy] = []
             with load.measuring_backlog(), processors.measuring(busy):
                 with _removed(bulk, timeline):
@@ -207,9 +210,13 @@ class _Run:
             timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
             lost = _lost(stores, load, timeline)
         # The logs of the cluster and of the targets have another clock.
-        fault_wall_s = time.time() - (time.monotonic() - moments.fault)
-        asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
-        lines = _lines(self.hosts, asked, fault_wall_s, timeline)
+        fault_wall_s = moments.fault + ahead_s
+        lines = None
+        if abs(time.time() - time.monotonic() - ahead_s) > _CLOCK_SET_S:
+            timeline.note("the clock was set during the drill: which lines of the logs count is unknown")
+        else:
+            asked = [each.name for each in scene.marked if each.cluster == plan.cluster or each in scene.targets]
+            lines = _lines(self.hosts, asked, fault_wall_s, timeline)
         return Observed(
             moments,
             load.samples,
@@ -228,9 +235,10 @@ class _Run:
         )
 
     def _just_before(self, scene: _Scene) -> _Scene:
-        """The balancer may have moved regions since the target was chosen.
+        """The balancer may have moved regions, and hbase:meta, since the target was chosen.
 
-        Raises NotDrillableError: no region is left on the target, or they are other regions.
+        Raises NotDrillableError: no region is left on the target, or they are other regions; hbase:meta came to the
+            target, or left it, which is another drill.
         """
         found = regions(self.url)
         if [each.start for each in found] != [each.start for each in scene.regions]:
@@ -238,7 +246,11 @@ class _Run:
         affected = _affected(self.plan.drill, scene.names, found)
         if self.plan.drill.affected != "none" and not affected:
             raise NotDrillableError(f"no region of the feeds is on {', '.join(scene.names)} now: nothing was broken")
-        return dataclasses.replace(scene, regions=found, affected=affected)
+        meta = server_of_meta(self.url)
+        if (meta in scene.names) != (scene.meta in scene.names):
+            moved = f"from {scene.meta or 'no host'} to {meta or 'no host'}"
+            raise NotDrillableError(f"hbase:meta has moved {moved} meanwhile: nothing was broken")
+        return dataclasses.replace(scene, regions=found, affected=affected, meta=meta)
 
 
 def _affected(drill: Drill, targets: Sequence[str], found: Sequence[Region]) -> list[int]:

@@ -219,6 +219,23 @@ def test_a_target_whose_regions_have_moved_is_not_broken(system: System, monkeyp
     assert system.events == []
 
 
+@pytest.mark.parametrize(("before", "after"), [("a-host-3", TARGET), (TARGET, "a-host-3")])
+def test_a_target_that_meta_came_to_or_left_is_not_broken(
+    system: System, monkeypatch: pytest.MonkeyPatch, before: str, after: str
+) -> None:
+    save, held = system.save_pin, [before]
+
+    def moved(pin: Pin) -> None:
+        held[0] = after
+        save(pin)
+
+    monkeypatch.setattr(running, "server_of_meta", lambda url: held[0])
+    monkeypatch.setattr(system, "save_pin", moved)
+    with pytest.raises(NotDrillableError, match=f"hbase:meta has moved from {before} to {after}"):
+        drilled(system)
+    assert system.events == []
+
+
 def test_one_lost_entry_fails_the_drill(system: System) -> None:
     system.loses = True
     report = drilled(system)
@@ -439,6 +456,23 @@ def test_logs_that_cannot_be_read_are_no_zero(system: System, monkeypatch: pytes
     report = drilled(system, "kill-gateway", None)
     assert report.figures.expired_servers is None
     assert not report.passed
+
+
+def test_a_clock_that_is_set_during_a_drill_makes_its_logs_unreadable(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Put forward, it would begin the span of the logs after what they say of the fault: none would be taken for dead.
+    class Clock:
+        monotonic, sleep = staticmethod(time.monotonic), staticmethod(time.sleep)
+
+        def time(self) -> float:
+            return time.time() + (100.0 if system.events else 0.0)
+
+    monkeypatch.setattr(running, "time", Clock())
+    report = drilled(system, "kill-gateway", None)
+    assert report.figures.expired_servers is None
+    assert not report.passed
+    assert any("clock" in what for _, what in report.timeline)
 
 
 class Bulk:
