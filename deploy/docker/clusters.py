@@ -6,7 +6,6 @@ import os
 import secrets
 import time
 import urllib.parse
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from deploy.docker import engine, image, names, roles
+from deploy.local import probes
 from deploy.local.errors import StackError
 from deploy.local.home import write
 from deploy.local.ports import LOOPBACK
@@ -355,7 +355,7 @@ def _web_place() -> str:
 
 def _web_detail() -> str:
     try:
-        with urllib.request.urlopen(f"http://{_web_place()}/readyz", timeout=_ANSWER_S):
+        with probes.http_answer(f"http://{_web_place()}/readyz", _ANSWER_S):
             return ""
     except OSError as error:
         return f"/readyz: {error}"
@@ -364,7 +364,7 @@ def _web_detail() -> str:
 def _asked(question: str) -> Any:
     """The data of an answer of Prometheus' API."""
     url = f"http://{LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
-    with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
+    with probes.http_answer(url, _ANSWER_S) as answer:
         return json.load(answer)["data"]
 
 

@@ -9,7 +9,6 @@ import json
 import os
 import socket
 import struct
-import urllib.request
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -403,7 +402,7 @@ def _hdfs_is_whole(control: str) -> None:
     """Returns if HDFS is out of safe mode, with every DataNode there and none stale; raises NotReadyError otherwise."""
     url = f"http://{control}:{names.NAMENODE_HTTP_PORT}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
     try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
+        with probes.http_answer(url, _ANSWER_S) as answer:
             (state,) = json.load(answer)["beans"]
     except (OSError, ValueError) as error:
         raise NotReadyError(f"no answer to what state it is in: {error}") from error

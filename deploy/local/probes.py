@@ -8,7 +8,10 @@ import re
 import socket
 import struct
 import subprocess
+import urllib.request
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import IO, cast
 
 from deploy.local.errors import NotReadyError
 from deploy.local.ports import LOOPBACK
@@ -50,6 +53,16 @@ def answers_ok(port: int, path: str) -> None:
         head = _receive(stream, 12).decode("latin-1")
     if not re.fullmatch(r"HTTP/1\.[01] 200", head):
         raise NotReadyError(f"GET {path} is answered with {head!r}")
+
+
+def http_answer(url: str, within_s: float) -> AbstractContextManager[IO[bytes]]:
+    """The answer to a GET over HTTP, to be read. No proxy of the environment is asked: none reaches what is on this
+    machine, or behind the doors of a zone.
+
+    Raises OSError: there is none, or one with the status of an error.
+    """
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    return cast("AbstractContextManager[IO[bytes]]", opener.open(url, timeout=within_s))
 
 
 def kafka_metadata(port: int) -> None:

@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import socket
 import stat
+import threading
 import time
 from collections.abc import Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -289,6 +292,33 @@ def test_a_container_whose_memory_is_not_known_is_shown_as_well(
     assert (relay.state, relay.memory_bytes) == ("ready", in_bytes)
 
 
+def test_what_is_on_this_machine_is_asked_without_a_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"data": {"activeTargets": [], "groups": [1]}}')
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server, socket.create_server(("127.0.0.1", 0)) as closed:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{closed.getsockname()[1]}")
+        closed.close()
+        monkeypatch.delenv("FEED_WEB_ADDRESS", raising=False)
+        monkeypatch.setenv("FEED_WEB_PORT", str(server.server_port))
+        monkeypatch.setattr(docker_clusters.names, "PROMETHEUS_LOOPBACK_PORT", server.server_port)
+        engine_says(monkeypatch, {"Status": "running", "StartedAt": LONG_AGO}, "1MiB / 2MiB", name="web")
+        clusters = Clusters(Path("/home-of-a-test"), [].append)
+        (web,) = [each for each in clusters.status() if each.name == "web"]
+        found = web.detail, clusters.unwatched()
+        server.shutdown()
+    assert found == ("", [])
+
+
 @pytest.mark.parametrize(
     ("address", "port", "url"),
     [
@@ -305,7 +335,7 @@ def test_the_web_is_asked_where_it_is_published(
     for name, value in (("FEED_WEB_ADDRESS", address), ("FEED_WEB_PORT", port)):
         monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
     monkeypatch.setattr(
-        docker_clusters.urllib.request, "urlopen", lambda at, **_: asked.append(at) or contextlib.nullcontext()
+        docker_clusters.probes, "http_answer", lambda at, _: asked.append(at) or contextlib.nullcontext()
     )
     engine_says(monkeypatch, {"Status": "running", "StartedAt": LONG_AGO}, "1MiB / 2MiB", name="web")
     Clusters(Path("/home-of-a-test"), [].append).status()
