@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from pathlib import Path
 from typing import NoReturn
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -47,6 +48,12 @@ def test_a_home_on_a_stack_has_its_urls(stack: Stack, tmp_path: Path) -> None:
         f"http://{at('prometheus')}",
         f"{stack.home}/targets",
     )
+
+
+def test_the_path_of_a_stack_may_have_what_means_something_else_in_a_url(tmp_path: Path) -> None:
+    stack = Stack(tmp_path / "c++" / "feeds@home")
+    for url in parsed(stack, tmp_path).shards:
+        assert parse_qs(urlsplit(url).query)["password_file"] == [str(stack.password_file)]
 
 
 def test_a_stack_that_was_moved_or_got_another_port_says_where_it_is_now(stack: Stack, tmp_path: Path) -> None:

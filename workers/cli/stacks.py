@@ -4,6 +4,7 @@ the Docker clusters (docs/docker.md). A file of the stack's own directory says w
 
 from pathlib import Path
 from typing import Final, Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -70,7 +71,7 @@ def replacements(kind: Kind, directory: Path | None) -> dict[str, str]:
 
 
 def _replacements(places: _Places) -> dict[str, str]:
-    options = f"password_file={places.password_file}{places.options}"
+    options = f"password_file={quote(places.password_file)}{places.options}"
     shards = ", ".join(f'"mysql://feed@{places.database}/{name}?{options}"' for name in SHARDS)
 
     def cluster(name: str) -> str:
