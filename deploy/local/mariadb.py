@@ -1,6 +1,8 @@
 """One MariaDB server with two databases, which are two shards of the follow store."""
 
-import getpass
+import os
+import pwd
+import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,7 +29,7 @@ def server(home: Home, ports: Mapping[str, int]) -> Server:
     Its user owns every database whose name begins with `follows_`, and may create more of them, for tests.
     """
     conf, data = home.conf(NAME), home.data(NAME)
-    mark, port, as_user = f"--datadir={data}", ports["client"], f"--user={getpass.getuser()}"
+    mark, port, as_user = f"--datadir={data}", ports["client"], f"--user={_user()}"
 
     def prepare(say: Say) -> None:
         password = home.password()
@@ -48,13 +50,24 @@ def server(home: Home, ports: Mapping[str, int]) -> Server:
     return Server(NAME, ports, mark, prepare, command, check, patience_s=60.0)
 
 
+def _user() -> str:
+    """The user of this process, who owns what it writes: variables such as LOGNAME may name another one."""
+    user = os.geteuid()
+    try:
+        return pwd.getpwuid(user).pw_name
+    except KeyError:
+        return str(user)  # a user without a name
+
+
 def install(data: Path, *options: str) -> None:
-    """Makes a data directory, under another name first: an incomplete one must not look like a complete one.
+    """Makes a data directory, under another name first: an incomplete one must not look like a complete one. Each
+    attempt has a name of its own: what an attempt that was killed had begun may still write.
 
     Raises StackError: it cannot be made.
     """
-    new = data.with_name(f"{data.name}.new")
-    shutil.rmtree(new, ignore_errors=True)
+    for left in data.parent.glob(f"{data.name}.new*"):
+        shutil.rmtree(left, ignore_errors=True)
+    new = data.with_name(f"{data.name}.new-{secrets.token_hex(4)}")
     run(
         installed("mariadb-install-db"), "--no-defaults", f"--datadir={new}", "--skip-test-db", *options,
         failed=f"{data}: the database's directory could not be made", timeout_s=_INSTALL_S,

@@ -1,6 +1,8 @@
 """What the real servers are started with: everything on the loopback, each process known by one argument."""
 
 import json
+import os
+import pwd
 import shutil
 import stat
 import subprocess
@@ -65,6 +67,39 @@ def test_kafka_listens_on_the_loopback_only(servers: dict[str, Server], home: Ho
     assert values["listeners"] == "PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2"
     assert values["advertised.listeners"] == "PLAINTEXT://127.0.0.1:1"
     assert values["auto.create.topics.enable"] == "false"
+
+
+def test_mariadb_runs_as_the_user_of_the_command_whatever_the_environment_says(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.setenv(name, "somebody-else")
+    argv = mariadb.server(home, {"client": 3}).command().argv
+    assert f"--user={pwd.getpwuid(os.geteuid()).pw_name}" in argv
+
+
+@pytest.mark.processes
+def test_what_an_attempt_to_make_the_data_of_mariadb_left_running_writes_into_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # It is killed in the middle, and what it had begun continues.
+    program = tmp_path / "mariadb-install-db"
+    program.write_text(
+        f'#!/bin/sh\nmkdir "${{2#--datadir=}}" && echo "${{2#--datadir=}}" >>{tmp_path}/made && exit 1\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    data = tmp_path / "data" / "mariadb"
+    (data.parent / "mariadb.new").mkdir(parents=True)  # as an earlier version named it
+    for _ in range(2):
+        with pytest.raises(StackError, match="could not be made"):
+            mariadb.install(data)
+    first, second = (tmp_path / "made").read_text().splitlines()
+    assert first != second
+    assert [str(each) for each in data.parent.iterdir()] == [second]
+    program.write_text(program.read_text().replace("exit 1", "exit 0"))
+    mariadb.install(data)
+    assert list(data.parent.iterdir()) == [data]
 
 
 def test_mariadb_listens_on_the_loopback_only_and_reads_no_file_of_the_system(servers: dict[str, Server]) -> None:
