@@ -15,7 +15,7 @@ from typing import Any, Literal
 from deploy.docker import engine, image, names, roles
 from deploy.local import probes
 from deploy.local.errors import StackError
-from deploy.local.home import write
+from deploy.local.home import password, write
 from deploy.local.ports import LOOPBACK
 from deploy.local.programs import PROJECT, run
 from deploy.local.servers import Say
@@ -207,8 +207,7 @@ class Clusters:
         self._secret.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self.home.chmod(0o700)
         self._secret.parent.chmod(0o700)
-        if not self._secret.exists():
-            write(self._secret, secrets.token_urlsafe(24), 0o444)
+        password(self._secret, mode=0o444)
         write(self._places, json.dumps(self._loopback_places(), indent=2) + "\n", 0o600)
 
     def _loopback_places(self) -> dict[str, object]:

@@ -84,10 +84,11 @@ class Home:
             (self.root / name).mkdir(exist_ok=True, mode=0o700)
 
     def password(self) -> str:
-        """The password of the follow store's user, made where there is none yet."""
-        if not self.password_file.exists():
-            write(self.password_file, secrets.token_urlsafe(24), mode=0o600)
-        return self.password_file.read_text(encoding="utf-8").strip()
+        """The password of the follow store's user, made where there is none yet.
+
+        Raises StackError: its file is empty.
+        """
+        return password(self.password_file, mode=0o600)
 
     def ports(self, wanted: Mapping[str, tuple[str, ...]]) -> Ports:
         """The recorded ports; those not recorded yet are chosen and recorded.
@@ -154,14 +155,33 @@ def _locked(file: int) -> bool:
     return True
 
 
+def password(file: Path, mode: int) -> str:
+    """What a file of a password holds; where there is no file, one is made.
+
+    Raises StackError: it is empty.
+    """
+    if not file.exists():
+        write(file, secrets.token_urlsafe(24), mode)
+    found = file.read_text(encoding="utf-8").strip()
+    if not found:
+        raise StackError(
+            f"{file} is empty, and anybody would get into the database: remove it, and another one is made"
+        )
+    return found
+
+
 def write(path: Path, text: str, mode: int) -> None:
-    """All of it or nothing, even if this process is killed; never readable by more than `mode` says."""
+    """All of it or nothing, even if this process is killed or the power fails. It is never readable by more than `mode`
+    says.
+    """
     new = path.with_name(f"{path.name}.new")
     new.unlink(missing_ok=True)
     file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     with os.fdopen(file, "w", encoding="utf-8") as stream:
         os.fchmod(file, mode)
         stream.write(text)
+        stream.flush()
+        os.fsync(file)
     new.replace(path)
 
 

@@ -136,6 +136,17 @@ def test_a_token_does_not_outlive_the_data_that_knows_it(
     assert (tmp_path / "secrets" / "mariadb.password").read_text() == password
 
 
+def test_an_empty_password_starts_no_clusters(docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker_clusters.image, "build", lambda _: None)
+    mine = Clusters(tmp_path, lambda _: None)
+    mine._write_secrets()
+    (tmp_path / "secrets" / "mariadb.password").unlink()
+    (tmp_path / "secrets" / "mariadb.password").touch()
+    with pytest.raises(StackError, match=r"mariadb\.password is empty.*remove it"):
+        mine.up()
+    assert docker.composed == []
+
+
 def test_with_no_engine_there_is_nothing_to_take_away_where_nothing_was_started(
     docker: Docker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,12 @@ def test_the_password_is_made_once_for_its_owner_only(home: Home) -> None:
     assert stat.S_IMODE(home.root.stat().st_mode) == 0o700
 
 
+def test_an_empty_password_is_none(home: Home) -> None:
+    home.password_file.write_text("\n", encoding="utf-8")
+    with pytest.raises(StackError, match=r"mariadb\.password is empty.*remove it"):
+        home.password()
+
+
 @pytest.mark.parametrize("name", ["a b", "a:b", "a,b", "a*", 'a"b'])
 def test_a_home_that_a_configuration_file_cannot_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(StackError, match="letters, digits"):
