@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +40,9 @@ def _made(path: Path, flags: int) -> int:
     """
     file = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     if os.geteuid() == 0:
-        directory = path.parent.stat()
-        os.fchown(file, directory.st_uid, directory.st_gid)
+        with suppress(OSError):  # root of a container may be unable to give a file away
+            directory = path.parent.stat()
+            os.fchown(file, directory.st_uid, directory.st_gid)
     return file
 
 

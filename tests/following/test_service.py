@@ -164,21 +164,26 @@ def test_a_page_is_short_rather_than_failed_where_the_clusters_go_away_halfway(s
     assert [pin.pin for pin in service.pins_page(USER, 5, page.cursor).pins] == [15, 14, 13, 12, 11]
 
 
-def test_a_page_of_several_reads_says_the_worst_of_them(service: FeedService, pair: Pair):
-    pair.replicas.set_watermark("a", NOW_MS - 70)
-    pair.replicas.set_watermark("b", NOW_MS - 90)
-    pair.fill(range(1, 21))
-    save(service, range(1, 17))
+def reading_once(pair: Pair) -> Callable[..., list[bytes]]:
+    """Reads of cluster a, which is away after the first one."""
     read = pair.a.read
 
-    def once(*arguments: object) -> list[bytes]:
+    def reads(*arguments: object) -> list[bytes]:
         try:
             return read(*arguments)
         finally:
             pair.a.fails = True
 
+    return reads
+
+
+def test_a_page_of_several_reads_says_the_worst_of_them(service: FeedService, pair: Pair):
+    pair.replicas.set_watermark("a", NOW_MS - 70)
+    pair.replicas.set_watermark("b", NOW_MS - 90)
+    pair.fill(range(1, 21))
+    save(service, range(1, 17))
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pair.a, "read", once)
+        patched.setattr(pair.a, "read", reading_once(pair))
         page = service.pins_page(USER, 5)
     assert [pin.pin for pin in page.pins] == [16, 15, 14, 13, 12]
     assert (page.served_by, page.behind_ms) == ("a", 90)
@@ -188,16 +193,8 @@ def test_a_size_of_several_reads_says_the_worst_of_them(follows: FollowStore, pa
     pair.replicas.set_watermark("a", NOW_MS - 90)
     pair.replicas.set_watermark("b", NOW_MS - 70)
     pair.fill(range(1, MAX_LIMIT + 6))
-    read = pair.a.read
-
-    def once(*arguments: object) -> list[bytes]:
-        try:
-            return read(*arguments)
-        finally:
-            pair.a.fails = True
-
     with pytest.MonkeyPatch.context() as patched, service_on(pair, follows, cap=2 * MAX_LIMIT) as service:
-        patched.setattr(pair.a, "read", once)
+        patched.setattr(pair.a, "read", reading_once(pair))
         size = service.feed_size(USER)
     assert (size.entries, size.served_by, size.behind_ms) == (MAX_LIMIT + 5, "a", 90)
 

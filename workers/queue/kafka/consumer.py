@@ -176,8 +176,8 @@ class KafkaConsumer(Reader):
         return leader not in {None, _NO_LEADER}
 
     def _note_lost(self, positions: Mapping[TopicPartition, int]) -> None:
-        begun = {place for place, position in positions.items() if not position} & {
-            TopicPartition(self._name, partition) for partition in self._begun_unled
+        begun = {
+            place for place, position in positions.items() if not position and place.partition in self._begun_unled
         }
         if begun:
             self._begin(begun)
