@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from feedstore.clocks import behind_ms
 from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.replicas.attempts import InPlace, Reads
 from feedstore.replicas.contest import Contest
 from feedstore.replicas.health import ReadCounters, ReplicaStatus
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import UnavailableError, WideColumnStore
-from feedstore.widecolumn.progress import PROGRESS, behind_ms
+from feedstore.widecolumn.progress import PROGRESS, known_ms
 
 
 class DeadlineExceededError(UnavailableError):
@@ -109,8 +110,9 @@ class Replicas:
         return self._behind_ms(self._watermarks[name])
 
     def set_watermark(self, name: str, watermark_ms: int | None) -> None:
-        self._watermarks[name] = watermark_ms
-        self._health.set_watermark(name, watermark_ms)
+        """watermark_ms: None, or a mark, if it is unknown."""
+        self._watermarks[name] = known_ms(watermark_ms)
+        self._health.set_watermark(name, self._watermarks[name])
 
     def first(self) -> str:
         """The cluster that a read would ask now."""

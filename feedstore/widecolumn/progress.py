@@ -107,11 +107,14 @@ MARK_MAX_MS: Final = 2
 """A watermark up to this is no time but a mark: of the cluster nothing is known for certain, as while it is rebuilt."""
 
 
+def known_ms(watermark_ms: int | None) -> int | None:
+    """The time that a watermark says; None for a mark, too."""
+    return None if watermark_ms is None or watermark_ms <= MARK_MAX_MS else watermark_ms
+
+
 def behind_ms(watermark_ms: int | None, now_ms: int) -> int | None:
     """How far behind a cluster may be, as `clocks.behind_ms`; None for a mark, too."""
-    if watermark_ms is None or watermark_ms <= MARK_MAX_MS:
-        return None
-    return clocks.behind_ms(watermark_ms, now_ms)
+    return clocks.behind_ms(known_ms(watermark_ms), now_ms)
 
 
 def progress_table(purge_window_ms: int) -> Table:

@@ -316,6 +316,7 @@ def test_a_cluster_that_came_back_with_nothing_waits_until_it_has_caught_up(pair
     pair.b.fails = True
     page = pages.page(USER, 3)
     assert (page.served_by, page.behind_ms) == ("a", None), "an old page is better than none; a mark is no time"
+    assert [each.watermark_ms for each in pair.replicas.status()] == [None, far]
     pair.b.fails = False
     pair.replicas.set_watermark("a", far)
     wait_closed(pair, pages, "b")
