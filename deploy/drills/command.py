@@ -42,7 +42,7 @@ class _Drills(click.Group):
 
 @click.group(cls=_Drills, short_help="Cause faults on purpose on the Docker clusters.")
 def drill() -> None:
-    """Cause faults on purpose, on a system that is marked for it: the Docker clusters.
+    """Cause faults on purpose, on a system that is labelled for it: the Docker clusters.
 
     \b
     Examples:
@@ -104,7 +104,7 @@ def drill_run(
 ) -> None:
     """Break something while pages are read and actions recorded, heal it, and say what that cost.
 
-    It refuses a system whose containers do not carry the mark, and waits some minutes for one that is not well. The
+    It refuses a system whose containers do not carry the label, and waits some minutes for one that is not well. The
     target is brought back whatever happens. The report of a run is a JSON file, a Markdown page and a picture. Several
     drills run one after another; `all` runs every drill. If a figure is over its budget, the next drill runs all the
     same, and the exit status is 1.

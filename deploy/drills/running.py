@@ -81,7 +81,7 @@ def run(config: Config, hosts: Hosts, plan: Plan, say: Callable[[str], None]) ->
     report says so.
 
     Raises:
-        NotDrillableError: the system is not marked for it, or not well enough to begin.
+        NotDrillableError: the system is not labelled for it, or not well enough to begin.
         HostError, StoreError, FollowStoreError, QueueError: the system could not be asked before the fault, or not be
             broken.
     """

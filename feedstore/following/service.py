@@ -95,7 +95,7 @@ class FeedService:
     deadline. clock: in s, the same one as the replicas'. close: releases what this was made from.
 
     Deadlines are times of the clock, which is `time.monotonic` except in tests. They bound the reads of the clusters;
-    the follow store has bounds of its own, in its url.
+    the follow store has time-outs of its own.
     """
 
     def __init__(

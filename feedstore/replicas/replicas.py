@@ -82,7 +82,7 @@ class Replicas:
         deadline_s: a time of the clock. A cluster in files of this machine ignores it.
 
         Raises:
-            DeadlineExceededError: an UnavailableError.
+            DeadlineExceededError: no cluster answered in time. It is an UnavailableError, too.
             UnavailableError: every cluster failed, or has too many reads under way; or this process was forked from the
                 one that opened them.
         """

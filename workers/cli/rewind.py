@@ -22,9 +22,9 @@ def rewind(session: Session, cluster: str, by_ms: int, *, as_json: bool) -> None
     prefer other clusters. Writes that were not lost are repeated, which changes nothing.
 
     Stop the cluster's writers first. DURATION is the time since the loss, plus how far the cluster was behind at most
-    in the minutes before it, plus a minute. It may be at most limits.action_age. If you need more, start the writers,
-    and use feedctl rebuild --all, which brings back missing entries, and then feedctl repair, which removes entries
-    whose delete markers were lost. docs/runbooks/zone-without-power.md has all steps.
+    in the minutes before it, plus some minutes to be sure. It may be at most limits.action_age. If you need more, start
+    the writers, and use feedctl rebuild --all, which brings back missing entries, and then feedctl repair, which
+    removes entries whose delete markers were lost. docs/runbooks/zone-without-power.md has all steps.
 
     \b
     Examples:

@@ -27,19 +27,19 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
     """Show counts, lags, how far each cluster is, dead letters, and whether a worker runs.
 
     The exit status is 1 if an operator must know something: a worker that has stopped by itself; messages that wait for
-    more than a minute without any worker, or on servers without one for them; a cluster that does not answer, lost
-    deliveries, or is three minutes behind while a worker runs; a catalog that is damaged or does not answer; a queue in
-    a file that is damaged where a group reads next; deliveries that have been parked for ten minutes; a clock that is
-    off; a disk that is almost full; settings of topics with which acknowledged messages could be lost; dead letters.
-    There is a sentence for each, in JSON in "problems".
+    more than a minute while no worker runs (on servers: while no process reads for their group, or none relays); a
+    cluster that does not answer, lost deliveries, or is three minutes behind while a worker runs; a catalog that is
+    damaged or does not answer; a queue in a file that is damaged where a group reads next; deliveries that have been
+    parked for ten minutes; a clock that is off; a disk that is almost full; settings of topics with which acknowledged
+    messages could be lost; dead letters. There is a sentence for each, in JSON in "problems".
 
-    The queue, each shard of the follow store, each cluster, each catalog and the disks are looked at by themselves, at
-    the same time. What is away, or takes longer than 12 s, is a problem too, in JSON also in "away", and what it would
-    have told is unknown (null). The faults of clusters are looked for after the queue, so that all ends within half a
-    minute.
+    The command looks at the queue, each shard of the follow store, each cluster, each catalog and the disks separately
+    and at the same time: an outage of one hides none of the others. If one is away, or takes longer than 12 s, that is
+    a problem too, in JSON also in "away", and the values that it would have given are unknown (null). The whole command
+    ends within half a minute.
 
-    With --max-behind it is also 1 if a cluster may lack what was recorded longer ago: its writer, the expander or the
-    relay does not run, or cannot keep up. If workers run all the time, ask with it.
+    With --max-behind the exit status is also 1 if a cluster may lack actions that were recorded longer ago than that:
+    its writer, the expander or the relay does not run, or cannot keep up. If workers run all the time, use this option.
 
     \b
     Examples:

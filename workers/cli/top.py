@@ -33,13 +33,15 @@ class LastLook(NamedTuple):
 @click.option(
     "--every", "every_ms", type=DURATION, default="2s", show_default=True, help="How often it looks, such as 5s."
 )
-@click.option("--once", is_flag=True, help="Look twice for the rates, print that, and end; the status as of `status`.")
+@click.option(
+    "--once", is_flag=True, help="Look twice, print the state and the rates, and end with the exit status of `status`."
+)
 @pass_session
 def top(session: Session, every_ms: int, *, once: bool) -> None:
     """Show what `status` shows, and messages a second, again and again until Ctrl-C.
 
-    What needs attention is on top. If a server does not answer, it says so and looks again. If the output is no
-    terminal, each look is printed below the last.
+    What needs attention is on top. If a server does not answer, the command says so and looks again. If the output is
+    not a terminal, it prints each look below the one before.
 
     \b
     Examples:

@@ -136,7 +136,7 @@ class Expander:
     begun.
 
     respace: makes room on boards; it leads to no deliveries. meter: counts the work. tracer: messages that are
-    published carry on the traces of its current lot. cells: about this many cells are published per call before the
+    published continue the traces of its current lot. cells: about this many cells are published per call before the
     rest of large fanouts is left for later. window: if it is full, ranges of large fanouts wait; None: they never do.
     """
 

@@ -33,7 +33,7 @@ class Writer:
     """Writes one cluster. What must be remembered is in the cluster (`Progress`). A writer itself only knows which
     ticks it has met: after a restart it meets later ones. Any number may run.
 
-    cluster: its name. feeds, progress: its tables. meter: counts the work. tracer: tasks that are sent back carry on
+    cluster: its name. feeds, progress: its tables. meter: counts the work. tracer: tasks that are sent back continue
     the traces of its current lot.
     """
 

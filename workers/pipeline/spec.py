@@ -18,7 +18,7 @@ class StageSpec(Generic[Body]):
 
     group: the name of the consumer group, also used in logs.
     encode: makes a message of one body alone: that is what is buried if the body's message holds more than this body.
-    handle: handles messages together. Every effect is durable when it returns; if it raises, any of them may be done.
+    handle: handles messages together. Every effect is durable when it returns; if it raises, some may be done.
         It runs on a thread of its own, one call at a time, and no step ends before it has.
     begin: makes the first effects of `handle` for the messages that are handled next, while `handle` works. It runs on
         another thread, one call at a time, and no step ends before it has. It may never be called. If it raises,
