@@ -58,7 +58,7 @@ def show(session: Session, *, as_json: bool) -> None:
             " the time since the boot"
         )
     else:
-        say(f"          as {anchor.program} had it")
+        say(f"          counted from the clock of {anchor.program}")
     for sentence in clocks_off(own_off_ms, off, ahead):
         say(f"off       {sentence}")
 
