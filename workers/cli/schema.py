@@ -38,8 +38,9 @@ def schema_apply(session: Session, *, empty: bool) -> None:
     """Bring the tables of the follow store up to date. In HBase, create the missing tables, and attach the trim, with
     the cap and the slack of feed.toml.
 
-    Processes of the earlier version that are already running continue to work on the updated follow store, but cannot
-    be started again.
+    If the tables of the follow store are of an earlier version, stop all processes of the home before this command
+    (docs/operating.md, The program was updated): a relay that still runs could read a row of many actions as one
+    action, and bury it. Programs of the earlier version cannot be started afterwards.
 
     In existing HBase tables, the command changes the trim if it differs, and sets attributes that are not set at all.
     If an attribute is set to another value, the command does not change it: schema check names it. HBase reopens the
