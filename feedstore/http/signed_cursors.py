@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from feedstore import durable
 from feedstore.domain.cursors import MalformedCursorError
 from feedstore.errors import ConfigError
 
@@ -92,21 +93,10 @@ def _read(path: Path) -> str:
 
 def _make(path: Path) -> str:
     """Makes the file. If another process makes it at the same moment, the first one wins."""
-    text = secrets.token_hex(KEY_BYTES)
-    new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     try:
-        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        try:
-            os.write(file, text.encode() + b"\n")
-            os.fsync(file)
-        finally:
-            os.close(file)
-        try:
-            os.link(new, path)
-        except FileExistsError:
-            text = _read(path)
-        finally:
-            new.unlink()
+        with durable.changing(path):
+            if not path.exists():
+                durable.replace(path, secrets.token_hex(KEY_BYTES) + "\n")
+            return _read(path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
-    return text
