@@ -48,7 +48,6 @@ from feedstore.follows.shard import (
 )
 from feedstore.follows.store import FollowStore
 from feedstore.follows.versions import latest, lost, migrations, refuse_shard, refuse_version
-from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.portions import chunks
 from feedstore.sqlite_file import SqliteFile, Use
@@ -105,7 +104,13 @@ def open_store(paths: Sequence[Path], clock: Clock, meter: Meter = UNCOUNTED, tr
     shards: list[SQLiteShard] = []
     with ExitStack() as opened:
         for number, path in enumerate(paths):
-            shards.append(opened.enter_context(closing(_open_shard(path, number, len(paths), clock))))
+            if not path.is_file():
+                raise lost(path, "no such file")
+            file = opened.enter_context(closing(SqliteFile(path, USE)))
+            with file.read() as connection:
+                refuse_version(path, _version_of(connection), "sqlite")
+                _check(path, (number, len(paths)), connection)
+            shards.append(SQLiteShard(file, clock))
         opened.pop_all()
     return FollowStore(shards, meter=meter, tracer=tracer)
 
@@ -121,16 +126,6 @@ def stamped_ms(paths: Sequence[Path]) -> int:
             (stamped_ms,) = connection.execute("SELECT coalesce(max(latest_ms), 0) FROM shard_state").fetchone()
         latest_ms = max(latest_ms, stamped_ms)
     return latest_ms
-
-
-def _open_shard(path: Path, number: int, count: int, clock: Clock) -> "SQLiteShard":
-    if not path.is_file():
-        raise lost(path, "no such file")
-    file = SqliteFile(path, USE)
-    with closed_on_error(file), file.read() as connection:
-        refuse_version(path, _version_of(connection), "sqlite")
-        _check(path, (number, count), connection)
-    return SQLiteShard(file, clock)
 
 
 def _version_in(path: Path) -> int:
