@@ -4,10 +4,8 @@ import json
 import resource
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
-
-from prometheus_client.core import Metric
 
 from feedstore.app.config import Config
 from feedstore.app.services import Services
@@ -16,7 +14,7 @@ from feedstore.boards import endpoints as of_boards
 from feedstore.catalog.settings import PINS
 from feedstore.errors import ConfigError
 from feedstore.following import endpoints as of_feeds
-from feedstore.following.metrics import metrics as following_metrics
+from feedstore.following.metrics import counts as following_counts
 from feedstore.http import listening
 from feedstore.http.app import App, Served
 from feedstore.http.connections import SPARE_PLACES
@@ -29,7 +27,9 @@ from feedstore.http.signed_cursors import SignedCursors, load_key
 from feedstore.http.site import assets
 from feedstore.http.tokens import Access, Loopback, Tokens, is_loopback
 from feedstore.http.traced import TracedApp
+from feedstore.metering import Counts, Definition
 from feedstore.metering.asking import PrometheusHours
+from feedstore.metering.meter import together
 from feedstore.metering.plots import Plot
 from feedstore.metering.sampling import Sampler
 from feedstore.tracing import UNTRACED, Tracer
@@ -68,14 +68,16 @@ def open_app(
     owns_clusters: bool,
     clock: Callable[[], float] = monotonic_s,
     posting: "Posting | None" = None,
-    counted: Callable[[], Sequence[Metric]] = tuple,
+    counted: Callable[[], Counts] = Counts,
+    definitions: Sequence[Definition] = (),
     plots: Sequence[Plot] = (),
     tracer: Tracer = UNTRACED,
 ) -> App:
     """The application of a server. owns_clusters: whether this process writes the clusters. If so, reads of clusters in
     files take microseconds, and need no thread; if another process owns the files, reads may have to catch up with it.
     clock: the service's own. posting: where updates of catalogs go; None: they are refused. counted: gives what else
-    this process counts. plots: of the work of the last hour. tracer: traces what the threads of requests do.
+    this process counts. definitions: of all metrics. plots: of the work of the last hour. tracer: traces what the
+    threads of requests do.
 
     Raises ConfigError.
     """
@@ -96,20 +98,16 @@ def open_app(
     )
     service, boards, catalogs = services
     queues = BoundedQueues(queues, clock)
-    catalog_parts, catalog_problems, catalog_metrics = _of_catalogs(catalogs, posting)
+    catalog_parts, catalog_problems, catalog_counts = _of_catalogs(catalogs, posting)
 
-    def metrics() -> list[Metric]:
+    def counts() -> Counts:
         try:
             state = queues.state()
         except QueuesUnavailableError:
             state = None
-        return [
-            *following_metrics(service, state, queues.stopped()),
-            *catalog_metrics(),
-            *counted(),
-        ]
+        return together([following_counts(service, state, queues.stopped()), catalog_counts(), counted()])
 
-    hours = _hours(config, plots, metrics, clock, wall_ms)
+    hours = _hours(config, plots, counts, clock, wall_ms)
     served = Served(
         [
             Part(of_feeds.FeedApi(service, queues, cursors, wall_ms, hours.hour), of_feeds.ENDPOINTS),
@@ -121,7 +119,8 @@ def open_app(
         {**of_feeds.PROBLEMS, **catalog_problems},
         service.answers,
         queues.stopped,
-        metrics,
+        counts,
+        definitions,
         hours.close,
     )
     return App(served, access, runners, config.serving.deadline_ms / 1_000, clock)
@@ -130,7 +129,7 @@ def open_app(
 def _hours(
     config: Config,
     plots: Sequence[Plot],
-    metrics: Callable[[], Sequence[Metric]],
+    counts: Callable[[], Counts],
     clock: Callable[[], float],
     wall_ms: Callable[[], int],
 ) -> PrometheusHours | Sampler:
@@ -138,7 +137,7 @@ def _hours(
     if config.metrics.prometheus is not None:
         matching = f"home={json.dumps(str(config.home))}"
         return PrometheusHours(config.metrics.prometheus, matching, plots, clock, time.time)
-    sampler = Sampler(plots, metrics, wall_ms)
+    sampler = Sampler(plots, counts, wall_ms)
     if plots:
         sampler.start()
     return sampler
@@ -151,20 +150,20 @@ def _threads(threads: int, clock: Callable[[], float], tracer: Tracer) -> InThre
 class _OfCatalogs(NamedTuple):
     parts: Sequence[Part[Any]]
     problems: Known
-    metrics: Callable[[], Iterable[Metric]]
+    counts: Callable[[], Counts]
 
 
 def _of_catalogs(catalogs: "CatalogService | None", posting: "Posting | None") -> _OfCatalogs:
     """The additional endpoints of a home with catalogs."""
     if catalogs is None:
-        return _OfCatalogs((), {}, tuple)
+        return _OfCatalogs((), {}, Counts)
     from feedstore.catalog import endpoints as of_catalogs  # noqa: PLC0415 - homes without a catalog do not load it
-    from feedstore.catalog.metrics import metrics  # noqa: PLC0415 - the same
+    from feedstore.catalog.metrics import counts  # noqa: PLC0415 - the same
 
     return _OfCatalogs(
         [Part(of_catalogs.CatalogApi(catalogs, posting), of_catalogs.ENDPOINTS)],
         of_catalogs.PROBLEMS,
-        lambda: metrics(catalogs.states(), catalogs.clock_ms()),
+        lambda: counts(catalogs.states(), catalogs.clock_ms()),
     )
 
 

@@ -1,14 +1,12 @@
 """The metrics of catalogs, from the last answer of each cluster: none is asked."""
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from feedstore.clocks import behind_ms
-from feedstore.metering import CLUSTER, Counted, Label, families
+from feedstore.metering import CLUSTER, Counted, Counts, Label
+from feedstore.metering.meter import Sample, Spread
 
 if TYPE_CHECKING:  # defining metrics needs no library, not even that of catalogs
-    from prometheus_client.core import Metric
-
     from feedstore.catalog.service import CatalogState
 
 _SERVED: Final = Counted("feedstore/catalog/metrics.py", ("serve",))
@@ -74,40 +72,33 @@ HEARD: Final = _SERVED.gauge(
 )
 
 
-def metrics(states: "list[CatalogState]", now_ms: int) -> "Iterator[Metric]":
-    keys, seconds, failed = families.counter(KEYS), families.summary(FETCH_SECONDS), families.counter(FAILED)
-    held, updates, heard = families.gauge(CACHE), families.counter(UPDATES), families.gauge(HEARD)
+def counts(states: "list[CatalogState]", now_ms: int) -> Counts:
+    counters: list[Sample] = []
+    gauges: list[Sample] = []
+    took: list[Spread] = []
     for state in states:
-        counts = state.counts
-        for outcome in _OUTCOMES:
-            keys.add_metric([state.name, outcome], getattr(counts, outcome))
-        for cluster, took in counts.took.items():
-            seconds.add_metric([state.name, cluster], took.fetches, took.seconds)
-        failed.add_metric([state.name], counts.failed_fetches)
-        held.add_metric([state.name], state.cache_bytes)
-        updates.add_metric([state.name], counts.updates)
-        heard_behind_ms = None if state.heard_ms is None else behind_ms(state.heard_ms, now_ms)
+        of, labels = state.counts, (state.name,)
+        counters += [Sample(KEYS.name, (*labels, outcome), getattr(of, outcome)) for outcome in _OUTCOMES]
+        counters += [Sample(FAILED.name, labels, of.failed_fetches), Sample(UPDATES.name, labels, of.updates)]
+        took += [
+            Spread(FETCH_SECONDS.name, (*labels, name), [each.fetches], each.seconds) for name, each in of.took.items()
+        ]
+        gauges.append(Sample(CACHE.name, labels, state.cache_bytes))
+        heard_behind_ms = behind_ms(state.heard_ms, now_ms)
         if heard_behind_ms is not None:
-            heard.add_metric([state.name], heard_behind_ms / 1_000)
-    yield from (keys, seconds, failed, held, updates, heard, *_of_clusters(states, now_ms))
-
-
-def _of_clusters(states: "list[CatalogState]", now_ms: int) -> "list[Metric]":
-    behind, age, records = families.gauge(BEHIND), families.gauge(AGE), families.gauge(RECORDS)
-    build, swaps, entries = families.gauge(BUILD_SECONDS), families.counter(SWAPS), families.gauge(ENTRIES)
-    for state in states:
+            gauges.append(Sample(HEARD.name, labels, heard_behind_ms / 1_000))
         for cluster, facts in state.facts.items():
             if facts is None:
                 continue
-            labels = [state.name, cluster]
-            entries.add_metric(labels, facts.delta.entries)
-            swaps.add_metric(labels, facts.swaps)
+            of_cluster = (*labels, cluster)
+            gauges.append(Sample(ENTRIES.name, of_cluster, facts.delta.entries))
+            counters.append(Sample(SWAPS.name, of_cluster, facts.swaps))
             cluster_ms, current = facts.behind_ms(now_ms), facts.current
             if cluster_ms is not None:
-                behind.add_metric(labels, cluster_ms / 1_000)
+                gauges.append(Sample(BEHIND.name, of_cluster, cluster_ms / 1_000))
             if current is not None:
-                age.add_metric(labels, max(0, now_ms - current.as_of_ms) / 1_000)
-                records.add_metric(labels, current.records)
+                gauges.append(Sample(AGE.name, of_cluster, max(0, now_ms - current.as_of_ms) / 1_000))
+                gauges.append(Sample(RECORDS.name, of_cluster, current.records))
                 if current.took_ms:
-                    build.add_metric(labels, current.took_ms / 1_000)
-    return [behind, age, records, build, swaps, entries]
+                    gauges.append(Sample(BUILD_SECONDS.name, of_cluster, current.took_ms / 1_000))
+    return Counts(counters, gauges, took)

@@ -1,14 +1,11 @@
 """The metrics of reads, clusters and the queue."""
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from feedstore.following.service import FeedService
 from feedstore.http.queues import QueuesState
-from feedstore.metering import CLUSTER, Counted, Label, families
-
-if TYPE_CHECKING:  # defining metrics needs no library
-    from prometheus_client.core import Metric
+from feedstore.metering import CLUSTER, Counted, Counts, Label
+from feedstore.metering.meter import Sample
 
 _SERVED: Final = Counted("feedstore/following/metrics.py", ("serve",))
 _SERVICE: Final = Counted("feedstore/following/service.py", ("serve",))
@@ -60,36 +57,23 @@ DEAD_LETTERS: Final = _WATCHED.gauge(
 _BREAKER_OPEN: Final = {"closed": 0.0, "half-open": 0.5, "open": 1.0}
 
 
-def metrics(service: FeedService, queues: QueuesState | None, stopped: str | None) -> "Iterator[Metric]":
-    """The current metrics. queues: None if they do not answer. stopped: why the worker has stopped."""
-    counters = service.counters()
-    for definition, count in (
-        (READS, counters.reads),
-        (HEDGES, counters.hedges),
-        (FAILOVERS, counters.failovers),
-        (PROBES, counters.probes),
-    ):
-        of_reads = families.counter(definition)
-        of_reads.add_metric([], count)
-        yield of_reads
-    pages = families.counter(PAGES)
-    for name, served in service.pages_served().items():
-        pages.add_metric([name], served)
-    yield pages
-    breaker, behind, p95 = families.gauge(BREAKER), families.gauge(BEHIND), families.gauge(READ_P95)
+def counts(service: FeedService, queues: QueuesState | None, stopped: str | None) -> Counts:
+    """The current counts. queues: None if they do not answer. stopped: why the worker has stopped."""
+    reads = zip((READS, HEDGES, FAILOVERS, PROBES), service.counters(), strict=True)
+    gauges = [Sample(STOPPED.name, (), float(stopped is not None))]
     for each in service.clusters():
-        breaker.add_metric([each.name], _BREAKER_OPEN[each.breaker])
+        gauges.append(Sample(BREAKER.name, (each.name,), _BREAKER_OPEN[each.breaker]))
         if each.behind_ms is not None:
-            behind.add_metric([each.name], each.behind_ms / 1_000)
+            gauges.append(Sample(BEHIND.name, (each.name,), each.behind_ms / 1_000))
         if each.p95_ms is not None:
-            p95.add_metric([each.name], each.p95_ms / 1_000)
-    yield from (breaker, behind, p95)
-    has_stopped = families.gauge(STOPPED)
-    has_stopped.add_metric([], int(stopped is not None))
-    yield has_stopped
+            gauges.append(Sample(READ_P95.name, (each.name,), each.p95_ms / 1_000))
     if queues is not None:
-        lag, dead = families.gauge(LAG), families.gauge(DEAD_LETTERS)
-        for group in queues.groups:
-            lag.add_metric([group.group], group.lag)
-        dead.add_metric([], queues.dead_letters)
-        yield from (lag, dead)
+        gauges += [Sample(LAG.name, (group.group,), group.lag) for group in queues.groups]
+        gauges.append(Sample(DEAD_LETTERS.name, (), queues.dead_letters))
+    return Counts(
+        [
+            *(Sample(definition.name, (), count) for definition, count in reads),
+            *(Sample(PAGES.name, (name,), served) for name, served in service.pages_served().items()),
+        ],
+        gauges,
+    )

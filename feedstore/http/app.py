@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import structlog
-from prometheus_client.core import Metric
 from starlette.routing import compile_path
 from starlette.types import Receive, Scope, Send
 
@@ -25,7 +24,8 @@ from feedstore.http.problems import ProblemError
 from feedstore.http.running import InThreads, Runners
 from feedstore.http.tokens import SCOPES, Access
 from feedstore.http.wire import Health, Token
-from feedstore.metering import exposition
+from feedstore.metering import Counts, Definition, exposition
+from feedstore.metering.meter import together
 
 _log = structlog.get_logger()
 
@@ -88,8 +88,8 @@ class Served:
 
     parts: the endpoints, and the objects that they work on. description: what they are for, in a sentence. assets:
     files for browsers, by their paths. known: the problem of each error that the endpoints raise. ready: raises one of
-    these errors if nothing can be answered now. stopped: why the work is not done, as `Queues.stopped`. metrics: what
-    is counted in addition to the requests.
+    these errors if nothing can be answered now. stopped: why the work is not done, as `Queues.stopped`. counts: what
+    is counted in addition to the requests. definitions: of all metrics.
     """
 
     parts: Sequence[Part[Any]]
@@ -98,7 +98,8 @@ class Served:
     known: problems.Known
     ready: Callable[[], None]
     stopped: Callable[[], str | None]
-    metrics: Callable[[], Sequence[Metric]]
+    counts: Callable[[], Counts]
+    definitions: Sequence[Definition]
     close: Callable[[], None] = lambda: None
 
 
@@ -270,7 +271,8 @@ class App:
     async def _metrics_text(self, request: Incoming) -> Response:
         headers = request.headers
         self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
-        text = self._metrics.text(await self._runners.looks.run(self._served.metrics, self._deadline_s()))
+        others = await self._runners.looks.run(self._served.counts, self._deadline_s())
+        text = exposition.text(together([self._metrics.counts(), others]), self._served.definitions)
         return _answer(text, (b"content-type", exposition.MEDIA_TYPE.encode()))
 
     async def _token(self, request: Incoming) -> Response:

@@ -1,14 +1,10 @@
 """/metrics: the counts of requests, and those of other parts."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prometheus_client.core import Metric
-
-from feedstore.metering import Counted, Label, families
-from feedstore.metering.exposition import rendered
-from feedstore.metering.meter import Histogram
+from feedstore.metering import Counted, Counts, Label
+from feedstore.metering.meter import Histogram, Sample, Spread
 
 _BUCKETS_S: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 _SERVED: Final = Counted("feedstore/http/metrics.py", ("serve",))
@@ -55,17 +51,12 @@ class Metrics:
         """Counts a request that was refused before it was read."""
         self._requests["none", "other", status] += 1
 
-    def text(self, others: Iterable[Metric]) -> bytes:
-        """All current metrics in Prometheus' text format, followed by those of other parts."""
-        return rendered(self.collect()) + rendered(others)
-
-    def collect(self) -> Iterator[Metric]:
-        requests = families.counter(REQUESTS)
-        for (endpoint, method, status), count in self._requests.items():
-            requests.add_metric([endpoint, method, str(status)], count)
-        seconds = families.histogram(SECONDS)
-        for endpoint, times in self._times.items():
-            seconds.add_metric([endpoint], times.cumulated(), times.sum)
-        under_way = families.gauge(UNDER_WAY)
-        under_way.add_metric([], self._under_way)
-        yield from (requests, seconds, under_way)
+    def counts(self) -> Counts:
+        return Counts(
+            [
+                Sample(REQUESTS.name, (endpoint, method, str(status)), count)
+                for (endpoint, method, status), count in self._requests.items()
+            ],
+            [Sample(UNDER_WAY.name, (), self._under_way)],
+            [Spread(SECONDS.name, (endpoint,), times.counts(), times.sum) for endpoint, times in self._times.items()],
+        )

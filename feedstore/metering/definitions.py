@@ -73,6 +73,10 @@ class Definition:
             raise ValueError(f"{self.name}: a histogram, and nothing else, has buckets")
 
     @property
+    def label_names(self) -> list[str]:
+        return [label.name for label in self.labels]
+
+    @property
     def unit(self) -> str:
         """The unit of its values; empty if they have none."""
         stem = self.name.removesuffix("_total")

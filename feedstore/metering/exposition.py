@@ -1,48 +1,45 @@
 """Counts in Prometheus' text format."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.core import Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 
-from feedstore.metering import families
-from feedstore.metering.definitions import Definition
+from feedstore.metering.definitions import Definition, Kind
 from feedstore.metering.meter import Counts, cumulated
 
 MEDIA_TYPE: Final = CONTENT_TYPE_LATEST
-
-
-def metrics(counts: Counts, definitions: Sequence[Definition]) -> Iterator[Metric]:
-    """The counts as metrics of the library. definitions: of all metrics in `counts`."""
-    counters = {each.name: families.counter(each) for each in definitions if each.kind == "counter"}
-    gauges = {each.name: families.gauge(each) for each in definitions if each.kind == "gauge"}
-    for counter in counts.counters:
-        counters[counter.name].add_metric(counter.labels, counter.value)
-    for gauge in counts.gauges:
-        gauges[gauge.name].add_metric(gauge.labels, gauge.value)
-    histograms = {
-        each.name: (each.buckets, families.histogram(each)) for each in definitions if each.kind == "histogram"
-    }
-    for spread in counts.spreads:
-        buckets, histogram = histograms[spread.name]
-        histogram.add_metric(spread.labels, cumulated(buckets, spread.counts), spread.sum)
-    every = (*counters.values(), *gauges.values(), *(histogram for _, histogram in histograms.values()))
-    yield from (each for each in every if each.samples)
+_FAMILIES: Final[dict[Kind, Any]] = {
+    "counter": CounterMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "summary": SummaryMetricFamily,
+}
 
 
 def text(counts: Counts, definitions: Sequence[Definition]) -> bytes:
-    return rendered(metrics(counts, definitions))
-
-
-def rendered(given: Iterable[Metric]) -> bytes:
-    """Renders metrics that were collected already."""
-    return generate_latest(_Given(given))
+    """definitions: of all metrics in `counts`."""
+    made = {each.name: _FAMILIES[each.kind](each.name, each.help, labels=each.label_names) for each in definitions}
+    buckets = {each.name: each.buckets for each in definitions}
+    for sample in (*counts.counters, *counts.gauges):
+        made[sample.name].add_metric(sample.labels, sample.value)
+    for spread in counts.spreads:
+        bounds = buckets[spread.name]
+        values = (cumulated(bounds, spread.counts),) if bounds else spread.counts
+        made[spread.name].add_metric(spread.labels, *values, spread.sum)
+    return generate_latest(_Given([each for each in made.values() if each.samples]))
 
 
 class _Given:
-    def __init__(self, metrics: Iterable[Metric]) -> None:
+    def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = metrics
 
-    def collect(self) -> Iterable[Metric]:
-        return self._metrics
+    def collect(self) -> Iterator[Metric]:
+        return iter(self._metrics)

@@ -2,7 +2,7 @@
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Final, TypeVar
 
@@ -71,7 +71,9 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Spread(msgspec.Struct, frozen=True, array_like=True):
-    """The value of a histogram. counts: of each bucket alone; the last one is beyond all bounds."""
+    """The value of a histogram, or of a summary, which has one bucket. counts: of each bucket alone; the last one is
+    beyond all bounds.
+    """
 
     name: str
     labels: tuple[str, ...]
@@ -80,7 +82,7 @@ class Spread(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Counts(msgspec.Struct, frozen=True):
-    """The counts of one or several processes at one moment. spreads: of histograms."""
+    """The counts of one or several processes at one moment. spreads: of histograms and summaries."""
 
     counters: list[Sample] = []
     gauges: list[Sample] = []
@@ -89,6 +91,14 @@ class Counts(msgspec.Struct, frozen=True):
     def without_gauges(self) -> "Counts":
         """The counts of a process that has ended or hangs: its counters are still true, but its gauges are unknown."""
         return Counts(self.counters, [], self.spreads)
+
+    def without(self, names: Collection[str]) -> "Counts":
+        """These counts without the metrics of these names."""
+        return Counts(
+            [each for each in self.counters if each.name not in names],
+            [each for each in self.gauges if each.name not in names],
+            [each for each in self.spreads if each.name not in names],
+        )
 
 
 class Histogram:
@@ -123,10 +133,6 @@ class Histogram:
     def counts(self) -> list[int]:
         """How many values are in each bucket alone; the last one is beyond all bounds."""
         return self._counts.copy()
-
-    def cumulated(self) -> list[tuple[str, float]]:
-        """How many values were at most each bound, by the bound's name; the last one is `+Inf`."""
-        return cumulated(self._bounds, self._counts)
 
 
 def cumulated(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:

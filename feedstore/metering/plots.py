@@ -7,15 +7,15 @@ by a query of a Prometheus (`query`), which has samples of all processes.
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple, assert_never
 
 import msgspec
-from prometheus_client.core import Metric
 
 from feedstore.errors import NotNowError
 from feedstore.metering.definitions import Definition
+from feedstore.metering.meter import Counts, Sample, Spread, cumulated
 
 HOUR_S: Final = 3_600
 EVERY_S: Final = 10
@@ -157,14 +157,14 @@ class Recorder:
         self._plots = plots
         self._every_s = every_s
         self._readings = [(plot, reading) for plot in plots for reading in plot.readings]
-        self._by = {reading.metric.name: reading.by for _, reading in self._readings}
+        self._by = {reading.metric.name: (reading.metric, reading.by) for _, reading in self._readings}
         self._recent: deque[_Sample] = deque(maxlen=round(WINDOW_S / every_s) + 1)
         points = round(HOUR_S / every_s)
         self._times_ms: deque[int] = deque(maxlen=points)
         self._points: deque[Mapping[tuple[str, str], float]] = deque(maxlen=points)
 
-    def take(self, at_ms: int, metrics: Iterable[Metric]) -> None:
-        """Takes a sample of all metrics. If the clock has been put back, samples with later times go, because times
+    def take(self, at_ms: int, counts: Counts) -> None:
+        """Takes a sample. If the clock has been put back, samples with later times go, because times
         must ascend.
         """
         while self._times_ms and at_ms <= self._times_ms[-1]:
@@ -172,7 +172,7 @@ class Recorder:
             self._points.pop()
         while self._recent and at_ms / 1_000 <= self._recent[-1].at_s:
             self._recent.pop()
-        self._recent.append(self._sampled(at_ms / 1_000, metrics))
+        self._recent.append(self._sampled(at_ms / 1_000, counts))
         self._times_ms.append(at_ms)
         self._points.append(
             {
@@ -187,24 +187,28 @@ class Recorder:
         lines = {name: [point.get(name) for point in self._points] for name in names}
         return Hour("own", round(1_000 * self._every_s), list(self._times_ms), drawn(self._plots, lines))
 
-    def _sampled(self, at_s: float, metrics: Iterable[Metric]) -> _Sample:
+    def _sampled(self, at_s: float, counts: Counts) -> _Sample:
         values: dict[tuple[str, str], float] = {}
         buckets: dict[tuple[str, str], dict[float, float]] = {}
-        for metric in metrics:
-            name = f"{metric.name}_total" if metric.type == "counter" else metric.name
-            if name not in self._by:
-                continue
-            for sample in metric.samples:
-                key = name, sample.labels.get(self._by[name], "")
-                if metric.type == "gauge":
-                    values[key] = max(sample.value, values.get(key, sample.value))
-                elif sample.name == name:
-                    values[key] = values.get(key, 0) + sample.value
-                elif sample.name == f"{name}_bucket":
-                    counts = buckets.setdefault(key, {})
-                    bound = float(sample.labels["le"])
-                    counts[bound] = counts.get(bound, 0) + sample.value
+        for counter in counts.counters:
+            if key := self._key(counter):
+                values[key] = values.get(key, 0) + counter.value
+        for gauge in counts.gauges:
+            if key := self._key(gauge):
+                values[key] = max(gauge.value, values.get(key, gauge.value))
+        for spread in counts.spreads:
+            if key := self._key(spread):
+                before = buckets.setdefault(key, {})
+                for bound, count in cumulated(self._by[spread.name][0].buckets, spread.counts):
+                    before[float(bound)] = before.get(float(bound), 0) + count
         return _Sample(at_s, values, buckets)
+
+    def _key(self, of: Sample | Spread) -> tuple[str, str] | None:
+        """The metric and the value of the label that its line is named by; None if no line reads it."""
+        if of.name not in self._by:
+            return None
+        metric, by = self._by[of.name]
+        return of.name, dict(zip(metric.label_names, of.labels, strict=True)).get(by, "")
 
     def _read(self, reading: Reading) -> Iterator[tuple[str, float]]:
         """The values of a reading in the latest sample, by the value of the label."""

@@ -1,30 +1,30 @@
 """Takes samples of this process, on a thread of its own."""
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import structlog
-from prometheus_client.core import Metric
 
 from feedstore.errors import PortError
+from feedstore.metering.meter import Counts
 from feedstore.metering.plots import EVERY_S, Hour, Plot, Recorder
 
 _log = structlog.get_logger()
 
 
 class Sampler:
-    """Takes samples. Thread-safe. metrics: returns the current metrics; if it takes long, samples are missing. wall_ms:
+    """Takes samples. Thread-safe. counts: returns the current counts; if it takes long, samples are missing. wall_ms:
     the time.
     """
 
     def __init__(
         self,
         plots: Sequence[Plot],
-        metrics: Callable[[], Iterable[Metric]],
+        counts: Callable[[], Counts],
         wall_ms: Callable[[], int],
     ) -> None:
         self._recorder = Recorder(plots)
-        self._metrics = metrics
+        self._counts = counts
         self._wall_ms = wall_ms
         self._lock = threading.Lock()
         self._end = threading.Event()
@@ -44,7 +44,7 @@ class Sampler:
     def take(self) -> None:
         """Takes one sample now."""
         try:
-            metrics = list(self._metrics())
+            counts = self._counts()
         except PortError as error:
             _log.info("sample.unavailable", error=str(error))
             return
@@ -52,7 +52,7 @@ class Sampler:
             _log.exception("sample.failed")
             return
         with self._lock:
-            self._recorder.take(self._wall_ms(), metrics)
+            self._recorder.take(self._wall_ms(), counts)
 
     def _run(self) -> None:
         self.take()

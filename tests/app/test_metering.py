@@ -94,6 +94,6 @@ def test_an_endpoint_says_what_all_of_them_count():
     assert done() == [3]
     assert {each.labels for each in counts.gauges if each.name == "feed_process_threads"} == {("work",)}
     endpoint = MetricsEndpoint(Counting(lambda: 0.0), "work")
-    names = {each.name for each in endpoint.metrics(without=["feed_process_threads"])}
+    names = {each.name for each in endpoint.counts().without(["feed_process_threads"]).gauges}
     assert "feed_process_open_files" in names
     assert "feed_process_threads" not in names

@@ -13,11 +13,11 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from prometheus_client.core import Metric
 
 from feedstore.errors import NotNowError
-from feedstore.metering import Definition, Label, asking, families
+from feedstore.metering import Counts, Definition, Label, asking
 from feedstore.metering.asking import AGAIN_S, STEP_S, WITHIN_S, PrometheusHours
+from feedstore.metering.meter import Sample, Spread
 from feedstore.metering.plots import (
     Growth,
     Hour,
@@ -47,13 +47,11 @@ TESTED = (
 )
 
 
-def told(*, lag: float, cells: float, below: tuple[int, int, int]) -> list[Metric]:
-    gauge, counter, histogram = families.gauge(LAG), families.counter(CELLS), families.histogram(TOOK)
-    gauge.add_metric(["a"], lag)
-    counter.add_metric(["a"], cells)
-    bounds = ("0.1", "1.0", "+Inf")
-    histogram.add_metric(["a"], list(zip(bounds, map(float, below), strict=True)), 0.0)
-    return [gauge, counter, histogram]
+def told(*, lag: float, cells: float, below: tuple[int, int, int]) -> Counts:
+    apart = [below[0], below[1] - below[0], below[2] - below[1]]
+    return Counts(
+        [Sample(CELLS.name, ("a",), cells)], [Sample(LAG.name, ("a",), lag)], [Spread(TOOK.name, ("a",), apart, 0.0)]
+    )
 
 
 def lines(hour: Hour) -> dict[str, list[float | None]]:
@@ -276,12 +274,12 @@ def test_a_prometheus_that_answers_of_other_times_is_not_now() -> None:
 def test_a_sample_that_fails_does_not_end_the_samples() -> None:
     faults: list[Exception] = [OSError(errno.ENFILE, "too many open files in system"), NotNowError("away")]
 
-    def metrics() -> list[Metric]:
+    def counts() -> Counts:
         if faults:
             raise faults.pop()
-        return []
+        return Counts()
 
-    sampler = Sampler(TESTED, metrics, lambda: 1_000)
+    sampler = Sampler(TESTED, counts, lambda: 1_000)
     for taken in (0, 0, 1):
         sampler.take()
         assert len(sampler.hour().times_ms) == taken

@@ -19,7 +19,6 @@ from feedstore.app import config as configuration
 from feedstore.app import http as http_wiring
 from feedstore.app.services import Services
 from feedstore.boards import Boards
-from feedstore.boards import metrics as of_boards
 from feedstore.boards.service import BoardService
 from feedstore.catalog.posting import Posting
 from feedstore.catalog.service import CatalogService
@@ -30,10 +29,11 @@ from feedstore.http import listening
 from feedstore.http.problems import MEDIA_TYPE
 from feedstore.http.queues import GroupState, Letter, QueuesState, QueuesUnavailableError
 from feedstore.http.server import HttpServer
-from feedstore.metering import Counting, definitions_of, exposition
+from feedstore.metering import Counting
 from tests.cli.command import DEADLINE_S, Cli
 from tests.follows.memory_follows import open_in_memory
 from tests.replicas.fakes import CAP, NOW_MS, Pair
+from workers.app.metrics import ALL
 
 _NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 """Of no use over plain HTTP; without it, each client would read the certificates of the world, which takes 40 ms."""
@@ -203,7 +203,8 @@ def in_process(
             owns_clusters=False,
             clock=pair.clock,
             posting=posting,
-            counted=lambda: [*exposition.metrics(meter.counts(), definitions_of(of_boards))],
+            counted=meter.counts,
+            definitions=ALL,
         )
         listener = listening.listen("127.0.0.1", 0)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener)))

@@ -70,13 +70,14 @@ def test_of_catalogs_too(tmp_path: Path):
 
         def is_known() -> dict[str, Any] | None:
             found = families()
-            entries = [each.value for each in found["feed_catalog_delta_entries"].samples]
-            return found if entries == [1, 1, 0, 0] else None
+            entries = found.get("feed_catalog_delta_entries")
+            return found if entries and [each.value for each in entries.samples] == [1, 1, 0, 0] else None
 
         found = eventually(is_known, "the clusters have been heard")
     served = {name + ("_total" if family.type == "counter" else "") for name, family in found.items()}
-    assert served >= OF_CATALOGS
-    for name in OF_CATALOGS:
+    # It does not listen, and how long a build took is not known.
+    assert OF_CATALOGS - served == {"feed_catalog_heard_behind_seconds", "feed_catalog_build_seconds"}
+    for name in OF_CATALOGS & served:
         assert found[name.removesuffix("_total")].documentation
 
     def value(name: str, **labels: str) -> float:
@@ -94,7 +95,6 @@ def test_of_catalogs_too(tmp_path: Path):
     assert value("feed_catalog_failed_fetches_total") == 0
     assert value("feed_catalog_cache_bytes") > 0
     assert value("feed_catalog_updates_total") == 0
-    assert not found["feed_catalog_heard_behind_seconds"].samples, "it does not listen"
     for cluster in "ab":
         assert value("feed_catalog_records", cluster=cluster) == 10
         assert value("feed_catalog_swaps_total", cluster=cluster) >= 0
@@ -102,4 +102,3 @@ def test_of_catalogs_too(tmp_path: Path):
         assert value("feed_catalog_generation_age_seconds", cluster=cluster) == (NOW_MS - NEW_MS) / 1_000
     of_ads = [each for each in found["feed_catalog_records"].samples if each.labels["catalog"] == "ads"]
     assert not of_ads, "nothing is loaded there"
-    assert not found["feed_catalog_build_seconds"].samples, "it is not known"

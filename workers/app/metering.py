@@ -4,9 +4,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import structlog
@@ -17,9 +17,6 @@ from feedstore.metering import Counting, Counts
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
 from workers.app import targets
-
-if TYPE_CHECKING:
-    from prometheus_client.core import Metric
 
 _log = structlog.get_logger()
 
@@ -92,18 +89,6 @@ class MetricsEndpoint:
         own = [] if counting is None else [counting.counts()]
         return together([*own, self._process.counts(), *(each.counts() for each in self._heard)])
 
-    def metrics(self, without: Iterable[str] = ()) -> "list[Metric]":
-        """The metrics, for the library. without: names of metrics that another process serves."""
-        from feedstore.metering import exposition  # noqa: PLC0415 - its library is an extra
-        from workers.app.metrics import ALL  # noqa: PLC0415 - the same
-
-        left = set(without)
-        return [each for each in exposition.metrics(self.counts(), ALL) if _name(each) not in left]
-
-
-def _name(metric: "Metric") -> str:
-    return f"{metric.name}_total" if metric.type == "counter" else metric.name
-
 
 @contextlib.contextmanager
 def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEndpoint | None]:
@@ -120,13 +105,14 @@ def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEnd
     key = "--metrics" if at else f"{config.sources.blamed('metrics.listen')}: metrics.listen"
     with needing_extra("to serve metrics", "metrics"):
         from feedstore.metering import exposition, server  # noqa: PLC0415 - its library is an extra
+        from workers.app.metrics import ALL  # noqa: PLC0415 - only what serves them loads all
     try:
         listener = server.listen(address)
     except ConfigError as error:
         raise ConfigError(f"{key}: {error}") from error
     endpoint = MetricsEndpoint(None, program)
     served = server.MetricsServer(
-        listener, lambda: exposition.rendered(endpoint.metrics()), exposition.MEDIA_TYPE, time.monotonic
+        listener, lambda: exposition.text(endpoint.counts(), ALL), exposition.MEDIA_TYPE, time.monotonic
     )
     with contextlib.closing(served):
         served.start()

@@ -211,6 +211,7 @@ def _serving(
 ) -> Iterator["HttpServer"]:
     """Starts a server, which says its address. meter: has the counts that are served with those of requests."""
     from feedstore.app import http as http_wiring  # noqa: PLC0415 - its libraries are an extra
+    from workers.app.metrics import ALL  # noqa: PLC0415 - the same
     from workers.app.plots import PLOTS  # noqa: PLC0415 - the same
 
     with ExitStack() as stack:
@@ -223,7 +224,8 @@ def _serving(
             queues,
             owns_clusters=owns_clusters,
             posting=posting,
-            counted=lambda: endpoint.metrics(without=_OF_READS),
+            counted=lambda: endpoint.counts().without(_OF_READS),
+            definitions=ALL,
             plots=PLOTS,
             tracer=tracer,
         )
