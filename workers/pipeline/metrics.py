@@ -21,7 +21,8 @@ LOOP_RUNNING: Final = _RUNTIME.gauge(
 LOOP_STEP_AGE: Final = _RUNTIME.gauge(
     "feed_loop_step_age_seconds",
     "How long ago the loop began the step or the rest that it is in: a loop that hangs is seen here. A step does not"
-    " begin anything after a second, but one call of a cluster may take 30 s, and a sweep as long as it needs",
+    " begin anything after a second, but one call of a cluster may take 30 s, one of the expander's handler minutes"
+    " (`feed_deliveries_published_total` grows meanwhile), and a sweep as long as it needs",
     LOOP,
 )
 AWAY: Final = _RETRY.counter(
