@@ -6,14 +6,16 @@ import shlex
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
+import yaml
 
 from feedstore.app import config as configuration
 from feedstore.app.catalogs import open_catalog
 from feedstore.catalog.pins import key_of
 from feedstore.domain import Pin
+from feedstore.metering import Program
 from tests.cli.command import Cli
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +37,13 @@ def run(cli: Cli, line: str) -> str:
         return cli(*words).stdout
     cli.work()
     return ""
+
+
+def test_the_example_of_a_prometheus_has_every_program_that_the_rules_need():
+    [example] = blocks("docs/operating.md", "yaml", "Alerts")
+    [job] = yaml.safe_load(example)["scrape_configs"]
+    programs = {each["labels"]["program"] for each in job["static_configs"]}
+    assert programs == set(get_args(Program)) - {"work"}, "`work` is all of them but `serve`"
 
 
 @pytest.fixture
