@@ -28,6 +28,13 @@ _NO_PANEL: Final = {"feed_build_info"}
 """Its value is always 1."""
 _SIGNED: Final = {"feed_clock_offset_seconds"}
 """Also below 0: the largest value of several processes would hide that."""
+_LEAST: Final = {
+    "feed_cluster_behind_seconds",
+    "feed_cluster_breaker_open",
+    "feed_cluster_parts_answer",
+    "feed_store_free_bytes",
+}
+"""The alerts take the smallest value of several processes, and so do these panels."""
 
 
 def dashboard() -> dict[str, Any]:
@@ -113,6 +120,9 @@ def _of(definition: Definition) -> tuple[str, str, str, list[tuple[str, str]]]:
     legend = " ".join(f"{{{{{label}}}}}" for label in labels) or definition.name
     readings: list[tuple[Reading, str]]
     match definition.kind:
+        case "gauge" if definition.name in _LEAST:
+            least = f"min by ({by}) ({definition.name}{{{_MATCHING}}})"
+            return definition.name, definition.help, definition.unit, [(least, legend)]
         case "gauge":
             readings = [(Largest(definition, by), legend)]
         case "counter":

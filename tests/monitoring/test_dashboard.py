@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from deploy import monitoring
 from deploy.monitoring import dashboard
 from workers.app.metrics import ALL
 
@@ -34,6 +35,15 @@ def test_a_clock_that_is_behind_is_seen_next_to_one_that_is_right() -> None:
     (target,) = panel["targets"]
     assert target["expr"] == 'max by (instance, of) (feed_clock_offset_seconds{home="$home"})'
     assert target["legendFormat"] == "{{instance}} {{of}}"
+
+
+def test_of_a_gauge_whose_smallest_value_pages_the_panel_shows_that():
+    rules = monitoring.RULES.read_text(encoding="utf-8")
+    least = set(re.findall(r"\bmin by \([^)]*\) \((feed_[a-z_]+)", rules))
+    assert least
+    for each in PANELS:
+        smallest = any(re.match(r"min\b", target["expr"]) for target in each["targets"])
+        assert smallest == (each["title"] in least), each["title"]
 
 
 def test_no_panel_covers_another_or_leaves_the_grid() -> None:
