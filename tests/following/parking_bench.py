@@ -156,6 +156,9 @@ class Member:
     def commit(self, positions: Mapping[int, int]) -> None:
         self._trip.around(lambda: self._consumer.commit(positions))
 
+    def held(self) -> frozenset[int]:
+        return self._consumer.held()
+
     def keep_alive(self) -> None:
         self._consumer.keep_alive()
 

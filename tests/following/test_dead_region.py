@@ -66,6 +66,9 @@ class Consuming:
     def commit(self, positions: Mapping[int, int]) -> None:
         self.consumer.commit(positions)
 
+    def held(self) -> frozenset[int]:
+        return self.consumer.held()
+
     def keep_alive(self) -> None:
         self.consumer.keep_alive()
 

@@ -61,6 +61,8 @@ class Bench:
     tick_fails: Exception | None = None
     tick_calls: int = 0
     commits: list[dict[int, int]] = field(default_factory=list)
+    given_up: set[int] = field(default_factory=set)
+    """Partitions that another member reads."""
 
     def __post_init__(self) -> None:
         self.queue = MemoryQueue({TOPIC: 1}, lambda: 1_000)
@@ -71,7 +73,7 @@ class Bench:
         """options: those of the specification."""
         return Stage(
             StageSpec(group="group", topic=TOPIC, encode=str.encode, handle=self.handle, ticks=self.tick, **options),
-            _Noting(self.queue.consumer(TOPIC, "group"), self.commits),
+            _Noting(self.queue.consumer(TOPIC, "group"), self.commits, self.given_up),
             self.dead,
             self.policy,
             random.Random(1),
@@ -115,9 +117,10 @@ class Bench:
 
 
 class _Noting:
-    def __init__(self, consumer: Consumer, commits: list[dict[int, int]]) -> None:
+    def __init__(self, consumer: Consumer, commits: list[dict[int, int]], given_up: set[int]) -> None:
         self._consumer = consumer
         self._commits = commits
+        self._given_up = given_up
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         return self._consumer.poll(limit, timeout_s)
@@ -125,6 +128,9 @@ class _Noting:
     def commit(self, positions: Mapping[int, int]) -> None:
         self._consumer.commit(positions)
         self._commits.append(dict(positions))
+
+    def held(self) -> frozenset[int]:
+        return self._consumer.held() - self._given_up
 
     def keep_alive(self) -> None:
         self._consumer.keep_alive()

@@ -218,6 +218,9 @@ class Failing:
         self._consumer.commit(positions)
         self._chaos.maybe(QueueUnavailableError)
 
+    def held(self) -> frozenset[int]:
+        return self._consumer.held()
+
     def keep_alive(self) -> None:
         self._chaos.maybe(QueueUnavailableError)
 

@@ -90,6 +90,7 @@ class PromptConsumer(PromptTail):
     def __init__(self, queue: KafkaQueue, consumer: KafkaConsumer, topic: Topic[object]) -> None:
         super().__init__(consumer)
         self.commit = consumer.commit
+        self.held = consumer.held
         self.keep_alive = consumer.keep_alive
         wait_until(lambda: len(consumer.held()) == queue.partitions(topic), consumer.keep_alive)
 

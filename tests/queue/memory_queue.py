@@ -273,6 +273,9 @@ class MemoryConsumer:
             for partition, position in positions.items():
                 self._committed[partition] = max(position, self._committed[partition])
 
+    def held(self) -> frozenset[int]:
+        return frozenset(range(len(self._logs)))
+
     def keep_alive(self) -> None:
         """Does nothing: there is only one member."""
 

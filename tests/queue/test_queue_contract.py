@@ -69,6 +69,10 @@ def test_calls_without_a_partition_use_all_of_them(bench: Bench) -> None:
     assert {message.partition for message in drain(bench.consumer("a"))} == set(range(bench.partitions))
 
 
+def test_the_only_member_of_a_group_holds_every_partition(bench: Bench) -> None:
+    assert bench.consumer("a").held() == set(range(bench.partitions))
+
+
 def test_several_partitions_are_published_to_together_each_in_its_order(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, [b"first"], bench.partitions - 1)
     bench.queue.publish_each(

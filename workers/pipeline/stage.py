@@ -96,7 +96,7 @@ class Stage(Generic[Body]):
         letters_away = away("dead_letters", "message.not_buried")
         parking_away = away("parked", "messages.not_parked")
         self._log = _log.bind(stage=name)
-        self._tally = tally = Tally(meter, name, clock, wall_ms)
+        self._tally = tally = Tally(meter, name, clock, wall_ms, consumer.held)
         self._calls = calls = Calls(name, consumer, clock)
         self._lots = lots = Lots(spec.in_flight, spec.in_flight_bytes)
         self._ready: deque[_Work[Body]] = deque()

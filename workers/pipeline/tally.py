@@ -1,7 +1,7 @@
 """The counts of a stage's work."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from feedstore.errors import NotNowError
@@ -12,21 +12,27 @@ from workers.pipeline.ticks import Tick
 TELL_EVERY_S: Final = 1.0
 """The gauges of what waits are updated at most this often."""
 
-GIVEN_UP_S: Final = 60.0
-"""If no tick came through a partition for this long, but ticks came through others, another member reads the partition.
-"""
-
 _REASONS: Final = frozenset(next(label.values for label in metrics.DEAD.labels if label.name == "reason"))
 
 
 class Tally:
-    """Counts the work of one stage. group, clock: the stage's. wall_ms: ms since 1970."""
+    """Counts the work of one stage. group, clock: the stage's. wall_ms: ms since 1970. held: which partitions the stage
+    reads now.
+    """
 
-    def __init__(self, meter: Meter, group: str, clock: Callable[[], float], wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        meter: Meter,
+        group: str,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
+        held: Callable[[], Collection[int]],
+    ) -> None:
         self._meter = meter
         self._group = group
         self._clock = clock
         self._wall_ms = wall_ms
+        self._held = held
         # All begin with 0, so that the first of a kind is seen as an increase.
         for outcome in ("done", "parked", "dead"):
             meter.add(metrics.MESSAGES, 0, group, outcome)
@@ -42,8 +48,6 @@ class Tally:
         number of sources.
         """
         self._sources = 0
-        self._heard_s: dict[int, float] = {}
-        """When the last tick came through a partition."""
 
     def polled(self, size: int) -> None:
         self._meter.add(metrics.LOTS, 1, self._group)
@@ -70,24 +74,22 @@ class Tally:
         """Notes that everything before these ticks, each with its partition, is done."""
         now_s, now_ms = self._clock(), self._wall_ms()
         for partition, tick in ticks:
-            self._heard_s[partition] = now_s
+            by_source = self._settled[partition]
             if tick.sources > self._sources:
                 self._sources = tick.sources
-                self._settled.clear()
+                for each in self._settled.values():
+                    each.clear()
             if tick.sources == self._sources:
-                by_source = self._settled[partition]
                 by_source[tick.source] = max(tick.settled_ms, by_source.get(tick.source, 0))
-        newest_s = max(self._heard_s.values(), default=now_s)
-        for partition in [each for each, at_s in self._heard_s.items() if newest_s - at_s > GIVEN_UP_S]:
-            self._given_up(partition)
-        for partition in {partition for partition, _ in ticks} & self._settled.keys():
-            ago_s = (now_ms - min(self._settled[partition].values())) / 1_000
-            self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
+        for partition in {partition for partition, _ in ticks}:
+            if by_source := self._settled[partition]:
+                ago_s = (now_ms - min(by_source.values())) / 1_000
+                self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
 
-    def _given_up(self, partition: int) -> None:
-        del self._heard_s[partition]
-        self._settled.pop(partition, None)
-        self._meter.forget(metrics.BEHIND, self._group, str(partition))
+    def _given_up(self, partitions: Iterable[int]) -> None:
+        for partition in list(partitions):
+            self._settled.pop(partition, None)
+            self._meter.forget(metrics.BEHIND, self._group, str(partition))
 
     def waits(self, messages: int, size: int, failing_since_s: Callable[[], Iterable[float]]) -> None:
         """Notes what is polled and not done. failing_since_s: when the first failed attempt of waiting ones began."""
@@ -98,10 +100,10 @@ class Tally:
         self._meter.note(metrics.WAITING, messages, self._group)
         self._meter.note(metrics.WAITING_BYTES, size, self._group)
         self._meter.since(metrics.RETRYING, min(failing_since_s(), default=None), self._group)
+        self._given_up(self._settled.keys() - self._held())
 
     def closed(self) -> None:
         """Removes the gauges: the stage has ended, and how much waits is unknown from now on."""
         for gauge in (metrics.WAITING, metrics.WAITING_BYTES, metrics.RETRYING):
             self._meter.forget(gauge, self._group)
-        for partition in list(self._heard_s):
-            self._given_up(partition)
+        self._given_up(self._settled)

@@ -552,6 +552,9 @@ class EmbeddedConsumer(EmbeddedTail):
         for partition, position in news.items():
             self._committed[partition] = position
 
+    def held(self) -> frozenset[int]:
+        return frozenset(range(len(self._ids)))
+
     def keep_alive(self) -> None:
         """Does nothing: there is only one member."""
 

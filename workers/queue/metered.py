@@ -141,6 +141,9 @@ class MeteredConsumer:
     def commit(self, positions: Mapping[int, int]) -> None:
         self._calls.call(self._topic, "commit", lambda: self._consumer.commit(positions))
 
+    def held(self) -> frozenset[int]:
+        return self._consumer.held()
+
     def keep_alive(self) -> None:
         self._consumer.keep_alive()
 

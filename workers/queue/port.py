@@ -176,6 +176,9 @@ class Consumer(Protocol):
             QueueUnavailableError: later; some may have been stored.
         """
 
+    def held(self) -> frozenset[int]:
+        """The partitions that this member reads now; none until it has joined its group. It asks and raises nothing."""
+
     def keep_alive(self) -> None:
         """Tells the group that this member is alive while it has no room for messages and does not poll. Cheap: call it
         in every round without a poll. If neither `poll` nor `keep_alive` is called for `max_poll_interval_ms`, the

@@ -101,7 +101,6 @@ class KafkaConsumer(Reader):
             self._store()
 
     def held(self) -> frozenset[int]:
-        """The partitions that this member reads now; none until it has joined."""
         return self._positions.held
 
     def gained(self, partitions: Iterable[int]) -> None:
