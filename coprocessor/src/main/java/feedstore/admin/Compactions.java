@@ -2,9 +2,7 @@ package feedstore.admin;
 
 import feedstore.admin.Table.Region;
 import java.io.IOException;
-import java.util.HashMap;
 import java.util.List;
-import java.util.Map;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.CompactionState;
 
@@ -21,17 +19,17 @@ import org.apache.hadoop.hbase.client.CompactionState;
  *       that of a compaction that began before the request.
  * </ul>
  *
- * <p>So: wait until nothing is going on; note the time; request; wait until nothing is going on
- * and, after a major one, the time is another one. A request that a server forgot, because the
- * region moved or somebody else's compaction was faster, is made again.
+ * <p>So, for each region by itself: wait until nothing is going on; note the time; request; wait
+ * until nothing is going on and, after a major one, the time is another one. A request that a
+ * server forgot, because the region moved or somebody else's compaction was faster, is made again.
  *
  * <p>Markers in memory are out of the trim's sight. So what is in memory is flushed before a major
  * compaction that the caller waits for. A flush may begin a compaction of its own, and a request at
  * that moment is forgotten, so {@link #request} does not flush.
  */
 final class Compactions {
-  private static final long POLL_MS = 100;
-  private static final long AGAIN_MS = 10_000;
+  /** After so many looks at which nothing goes on, and is not done, a request was forgotten. */
+  private static final int AGAIN_LOOKS = 10;
 
   private final Admin admin;
   private final Table table;
@@ -43,7 +41,7 @@ final class Compactions {
 
   /** Requests a compaction of every region, and returns at once. */
   List<Region> request(boolean isMajor) throws IOException, ToolException {
-    List<Region> regions = regions();
+    List<Region> regions = table.regions();
     for (Region region : regions) {
       request(region, isMajor);
     }
@@ -55,58 +53,7 @@ final class Compactions {
    * sets the bound.
    */
   List<Region> run(boolean isMajor) throws IOException, ToolException, InterruptedException {
-    List<Region> regions = quietRegions();
-    if (isMajor) {
-      for (Region region : regions) {
-        admin.flushRegion(region.info().getRegionName());
-      }
-      regions = quietRegions();
-    }
-    Map<String, Long> before = new HashMap<>();
-    for (Region region : regions) {
-      before.put(region.encodedName(), region.metrics().getLastMajorCompactionTimestamp());
-      request(region, isMajor);
-    }
-    long requested = System.nanoTime();
-    while (true) {
-      regions = regions();
-      boolean isAgainDue = System.nanoTime() - requested > AGAIN_MS * 1_000_000;
-      boolean isDone = true;
-      for (Region region : regions) {
-        if (isQuiet(region) && !(isMajor && isOwed(region, before))) {
-          continue;
-        }
-        isDone = false;
-        if (isAgainDue && isQuiet(region)) {
-          request(region, isMajor);
-        }
-      }
-      if (isDone) {
-        return regions;
-      }
-      if (isAgainDue) {
-        requested = System.nanoTime();
-      }
-      Thread.sleep(POLL_MS);
-    }
-  }
-
-  /** Waits until nothing is going on in any region. */
-  private List<Region> quietRegions() throws IOException, ToolException, InterruptedException {
-    List<Region> regions = regions();
-    while (!regions.stream().allMatch(Compactions::isQuiet)) {
-      Thread.sleep(POLL_MS);
-      regions = regions();
-    }
-    return regions;
-  }
-
-  private List<Region> regions() throws IOException, ToolException {
-    List<Region> regions = table.regions();
-    if (regions.stream().anyMatch(region -> region.metrics() == null)) {
-      table.requireEnabled();
-    }
-    return regions;
+    return table.work(() -> new Compaction(isMajor));
   }
 
   private void request(Region region, boolean isMajor) throws IOException {
@@ -118,18 +65,45 @@ final class Compactions {
     }
   }
 
-  private static boolean isQuiet(Region region) {
-    return region.metrics() != null
-        && region.metrics().getCompactionState() == CompactionState.NONE;
-  }
+  /** That of one region. */
+  private final class Compaction implements Table.Work {
+    private final boolean isMajor;
+    private boolean isFlushed;
+    private boolean isRequested;
+    private long before;
+    private int looks;
 
-  /**
-   * Whether no major compaction has ended since. A region without files has nothing to compact; one
-   * that came by a split owes too.
-   */
-  private static boolean isOwed(Region region, Map<String, Long> before) {
-    long last = region.metrics().getLastMajorCompactionTimestamp();
-    return region.metrics().getStoreFileCount() > 0
-        && last == before.getOrDefault(region.encodedName(), 0L);
+    Compaction(boolean isMajor) {
+      this.isMajor = isMajor;
+    }
+
+    @Override
+    public boolean isDone(Region region) throws IOException {
+      if (region.metrics().getCompactionState() != CompactionState.NONE) {
+        return false;
+      }
+      if (isRequested && !(isMajor && isOwed(region))) {
+        return true;
+      }
+      if (isRequested && ++looks < AGAIN_LOOKS) {
+        return false;
+      }
+      if (isMajor && !isFlushed) {
+        admin.flushRegion(region.info().getRegionName());
+        isFlushed = true;
+        return false;
+      }
+      before = region.metrics().getLastMajorCompactionTimestamp();
+      request(region, isMajor);
+      isRequested = true;
+      looks = 0;
+      return false;
+    }
+
+    /** Whether no major compaction has ended since. Where there are no files, none ever will. */
+    private boolean isOwed(Region region) {
+      return region.metrics().getStoreFileCount() > 0
+          && region.metrics().getLastMajorCompactionTimestamp() == before;
+    }
   }
 }

@@ -7,31 +7,45 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.function.Supplier;
 import org.apache.hadoop.hbase.HRegionLocation;
+import org.apache.hadoop.hbase.NotServingRegionException;
 import org.apache.hadoop.hbase.RegionMetrics;
 import org.apache.hadoop.hbase.ServerName;
 import org.apache.hadoop.hbase.TableName;
 import org.apache.hadoop.hbase.client.Admin;
 import org.apache.hadoop.hbase.client.Connection;
+import org.apache.hadoop.hbase.client.NoServerForRegionException;
 import org.apache.hadoop.hbase.client.RegionInfo;
 import org.apache.hadoop.hbase.client.RegionLocator;
 import org.apache.hadoop.hbase.util.Bytes;
 
 /** A table's regions, as the servers that hold them describe them right now. */
 final class Table {
+  private static final long LOOK_MS = 1_000;
+
   private final Connection connection;
   private final Admin admin;
   private final TableName name;
   private final String only;
+  private final long lookMs;
 
   /**
    * @param only the encoded name of the only region that is meant, or null for all
    */
   Table(Connection connection, Admin admin, TableName name, String only) {
+    this(connection, admin, name, only, LOOK_MS);
+  }
+
+  /**
+   * @param lookMs how long {@link #work} waits between two looks
+   */
+  Table(Connection connection, Admin admin, TableName name, String only, long lookMs) {
     this.connection = connection;
     this.admin = admin;
     this.name = name;
     this.only = only;
+    this.lookMs = lookMs;
   }
 
   /**
@@ -44,6 +58,16 @@ final class Table {
     String encodedName() {
       return info.getEncodedName();
     }
+  }
+
+  /** What is to be done with one region. */
+  interface Work {
+    /**
+     * Does what can be done now, and returns whether all is done: then it is not called again.
+     *
+     * @param region how it was just now; it was open
+     */
+    boolean isDone(Region region) throws IOException;
   }
 
   /** Refuses a table that is missing or disabled: who waits for its regions would wait in vain. */
@@ -85,6 +109,45 @@ final class Table {
               metrics.get(Bytes.toStringBinary(info.getRegionName()))));
     }
     return regions;
+  }
+
+  /**
+   * Works on each region until all is done, and returns how they are then. Each is done by itself:
+   * a table may be so busy that there is no moment at which nothing goes on in any region. One that
+   * was split is forgotten, and its halves are worked on. Waits as long as it takes: the caller sets
+   * the bound.
+   */
+  List<Region> work(Supplier<Work> works) throws IOException, ToolException, InterruptedException {
+    Map<String, Work> begun = new HashMap<>();
+    Set<String> done = new HashSet<>();
+    while (true) {
+      List<Region> regions = regions();
+      if (regions.stream().anyMatch(region -> region.metrics() == null)) {
+        requireEnabled();
+      }
+      for (Region region : regions) {
+        String encoded = region.encodedName();
+        Work work = begun.computeIfAbsent(encoded, each -> works.get());
+        if (!done.contains(encoded) && region.metrics() != null && isDone(work, region)) {
+          done.add(encoded);
+        }
+      }
+      if (regions.stream().allMatch(region -> done.contains(region.encodedName()))) {
+        return regions;
+      }
+      Thread.sleep(lookMs);
+    }
+  }
+
+  private static boolean isDone(Work work, Region region) throws IOException {
+    try {
+      return work.isDone(region);
+    } catch (NotServingRegionException
+        | NoServerForRegionException
+        | IllegalArgumentException e) {
+      // It has moved, or was split and is not even in hbase:meta any more: the next look tells.
+      return false;
+    }
   }
 
   private void requireThere() throws IOException, ToolException {

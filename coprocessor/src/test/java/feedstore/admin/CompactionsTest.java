@@ -3,42 +3,83 @@ package feedstore.admin;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
-import java.lang.reflect.Proxy;
 import java.util.List;
-import java.util.Map;
-import org.apache.hadoop.hbase.HRegionLocation;
-import org.apache.hadoop.hbase.TableName;
-import org.apache.hadoop.hbase.client.Admin;
-import org.apache.hadoop.hbase.client.Connection;
-import org.apache.hadoop.hbase.client.RegionInfoBuilder;
-import org.apache.hadoop.hbase.client.RegionLocator;
+import java.util.TreeSet;
+import org.apache.hadoop.hbase.NotServingRegionException;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 
-/** Compactions that can never be. Those that are done are tested on a real HBase. */
+/** What a table is done with, and when. On a real HBase, tests/stack has the same without faults. */
+@Timeout(60)
 class CompactionsTest {
-  private static final TableName NAME = TableName.valueOf("feeds");
+  private final FakeTable there = new FakeTable();
+
+  private List<String> compacted(boolean isMajor) throws Exception {
+    return names(new Compactions(there.admin(), there.table()).run(isMajor));
+  }
+
+  private static List<String> names(List<Table.Region> regions) {
+    return regions.stream().map(Table.Region::encodedName).toList();
+  }
 
   @Test
-  @Timeout(60)
   void aTableThatIsDisabledIsNotWaitedFor() {
-    HRegionLocation closed = new HRegionLocation(RegionInfoBuilder.newBuilder(NAME).build(), null);
-    RegionLocator locator =
-        answering(RegionLocator.class, Map.of("getAllRegionLocations", List.of(closed)));
-    Connection connection = answering(Connection.class, Map.of("getRegionLocator", locator));
-    Admin admin = answering(Admin.class, Map.of("tableExists", true, "isTableDisabled", true));
-    Table table = new Table(connection, admin, NAME, null);
-    Exception error =
-        assertThrows(ToolException.class, () -> new Compactions(admin, table).run(true));
+    there.addRegion().isOpen = false;
+    there.isDisabled = true;
+    Exception error = assertThrows(ToolException.class, () -> compacted(true));
     assertEquals("feeds is disabled: none of its regions is open", error.getMessage());
   }
 
-  /** Gives the same answer to each call of a method, and nothing to calls of all others. */
-  private static <T> T answering(Class<T> kind, Map<String, Object> answers) {
-    return kind.cast(
-        Proxy.newProxyInstance(
-            kind.getClassLoader(),
-            new Class<?>[] {kind},
-            (self, method, words) -> answers.get(method.getName())));
+  /** At no moment nothing goes on anywhere, but in each region at most moments. */
+  @Test
+  void aBusyTableIsCompactedAllTheSame() throws Exception {
+    for (int i = 0; i < 20; i++) {
+      int turn = i % 10;
+      there.addRegion().isBusy = poll -> poll % 10 == turn;
+    }
+    assertEquals(20, compacted(true).size());
+    assertEquals(20, new TreeSet<>(there.said("major-compact")).size());
+    assertEquals(20, compacted(false).size());
+    assertEquals(20, there.said("compact").size());
+  }
+
+  @Test
+  void aRequestThatWasForgottenIsMadeAgain() throws Exception {
+    FakeTable.FakeRegion region = there.addRegion();
+    region.forgets = 1;
+    compacted(true);
+    assertEquals(List.of("flush", "major-compact", "major-compact"), region.said);
+  }
+
+  @Test
+  void aRegionThatIsSplitIsWaitedForInItsHalves() throws Exception {
+    FakeTable.FakeRegion whole = there.addRegion();
+    whole.meanwhile =
+        () -> {
+          there.regions.remove(whole);
+          there.addRegion();
+          there.addRegion();
+          throw new NotServingRegionException("it is split");
+        };
+    assertEquals(names(there.table().regions()).size() + 1, compacted(true).size());
+    assertEquals(2, there.said("major-compact").size());
+  }
+
+  @Test
+  void aRegionThatIsOpenNowhereForAWhileIsWaitedFor() throws Exception {
+    FakeTable.FakeRegion region = there.addRegion();
+    region.isAway = poll -> poll < 5;
+    compacted(true);
+    assertEquals(List.of("flush", "major-compact"), region.said);
+  }
+
+  @Test
+  void aRegionWithoutFilesHasNothingToCompact() throws Exception {
+    FakeTable.FakeRegion region = there.addRegion();
+    region.memory = 0;
+    region.files = 0;
+    region.forgets = Integer.MAX_VALUE;
+    compacted(true);
+    assertEquals(List.of("flush", "major-compact"), region.said);
   }
 }
