@@ -24,11 +24,12 @@ import org.apache.hadoop.hbase.client.CompactionState;
  * server forgot, because the region moved or somebody else's compaction was faster, is made again.
  *
  * <p>Markers in memory are out of the trim's sight. So what is in memory is flushed before a major
- * compaction that the caller waits for. A flush may begin a compaction of its own, and a request at
+ * compaction that the caller waits for, once nothing is going on: what is written between the flush
+ * and the compaction is in memory again. A flush may begin a compaction of its own, and a request at
  * that moment is forgotten, so {@link #request} does not flush.
  */
 final class Compactions {
-  /** After so many looks at which nothing goes on, and is not done, a request was forgotten. */
+  /** After so many looks at which nothing is under way, a request that is not done was forgotten. */
   private static final int AGAIN_LOOKS = 10;
 
   private final Admin admin;
@@ -41,6 +42,7 @@ final class Compactions {
 
   /** Requests a compaction of every region, and returns at once. */
   List<Region> request(boolean isMajor) throws IOException, ToolException {
+    table.requireEnabled();
     List<Region> regions = table.regions();
     for (Region region : regions) {
       request(region, isMajor);
@@ -68,7 +70,7 @@ final class Compactions {
   /** That of one region. */
   private final class Compaction implements Table.Work {
     private final boolean isMajor;
-    private boolean isFlushed;
+    private Flush flush = new Flush(admin);
     private boolean isRequested;
     private long before;
     private int looks;
@@ -88,15 +90,14 @@ final class Compactions {
       if (isRequested && ++looks < AGAIN_LOOKS) {
         return false;
       }
-      if (isMajor && !isFlushed) {
-        admin.flushRegion(region.info().getRegionName());
-        isFlushed = true;
+      if (isMajor && !flush.isDone(region)) {
         return false;
       }
       before = region.metrics().getLastMajorCompactionTimestamp();
       request(region, isMajor);
       isRequested = true;
       looks = 0;
+      flush = new Flush(admin);
       return false;
     }
 

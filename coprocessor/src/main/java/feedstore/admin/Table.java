@@ -113,7 +113,7 @@ final class Table {
 
   /**
    * Works on each region until all is done, and returns how they are then. Each is done by itself:
-   * a table may be so busy that there is no moment at which nothing goes on in any region. One that
+   * a table may be so busy that something is under way in some region at each moment. One that
    * was split is forgotten, and its halves are worked on. Waits as long as it takes: the caller sets
    * the bound.
    */

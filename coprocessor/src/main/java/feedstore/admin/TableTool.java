@@ -158,7 +158,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
     TableName name = tableName(operand);
     Table table = new Table(connection, admin, name, arguments.region());
     switch (arguments.command()) {
-      case FLUSH -> flush(admin, table);
+      case FLUSH -> table.work(() -> new Flush(admin)).forEach(region -> print(json(region)));
       case COMPACT -> compact(admin, table, false);
       case MAJOR_COMPACT -> compact(admin, table, true);
       case REGIONS -> table.regions().forEach(region -> print(json(region)));
@@ -166,14 +166,6 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
       case CELLS -> cells(connection, name, table);
       default -> throw new AssertionError(arguments.command());
     }
-  }
-
-  private void flush(Admin admin, Table table) throws IOException, ToolException {
-    table.requireEnabled();
-    for (Region region : table.regions()) {
-      admin.flushRegion(region.info().getRegionName());
-    }
-    table.regions().forEach(region -> print(json(region)));
   }
 
   private void compact(Admin admin, Table table, boolean isMajor)

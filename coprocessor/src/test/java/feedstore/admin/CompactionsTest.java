@@ -30,7 +30,7 @@ class CompactionsTest {
     assertEquals("feeds is disabled: none of its regions is open", error.getMessage());
   }
 
-  /** At no moment nothing goes on anywhere, but in each region at most moments. */
+  /** At each moment something is under way in some region, but in each region at few moments. */
   @Test
   void aBusyTableIsCompactedAllTheSame() throws Exception {
     for (int i = 0; i < 20; i++) {
@@ -80,6 +80,43 @@ class CompactionsTest {
     region.files = 0;
     region.forgets = Integer.MAX_VALUE;
     compacted(true);
-    assertEquals(List.of("flush", "major-compact"), region.said);
+    assertEquals(List.of("major-compact"), region.said);
+  }
+
+  /** HBase flushes by itself, and drops the flush that is asked for meanwhile. */
+  @Test
+  void whatWasWrittenDuringAFlushIsInFilesBeforeACompaction() throws Exception {
+    FakeTable.FakeRegion region = there.addRegion();
+    region.memory = 3;
+    region.flushing = 1;
+    region.flushEnds = 3;
+    compacted(true);
+    assertEquals(List.of("flush", "flush", "major-compact"), region.said);
+    assertEquals(0, region.memory);
+  }
+
+  @Test
+  void aRegionThatIsWrittenToIsFlushedAllTheSame() throws Exception {
+    FakeTable.FakeRegion region = there.addRegion();
+    region.writes = 1;
+    there.table().work(() -> new Flush(there.admin()));
+    assertEquals(List.of("flush", "flush"), region.said);
+  }
+
+  @Test
+  void aFlushThatChangesNothingIsAskedForAgain() throws Exception {
+    FakeTable.FakeRegion region = there.addRegion();
+    region.drops = 1;
+    there.table().work(() -> new Flush(there.admin()));
+    assertEquals(List.of("flush", "flush"), region.said);
+    assertEquals(0, region.memory);
+  }
+
+  @Test
+  void emptyMemoryIsNotFlushed() throws Exception {
+    FakeTable.FakeRegion region = there.addRegion();
+    region.memory = 0;
+    there.table().work(() -> new Flush(there.admin()));
+    assertEquals(List.of(), region.said);
   }
 }

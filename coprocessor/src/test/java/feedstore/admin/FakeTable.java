@@ -63,8 +63,13 @@ final class FakeTable {
     /** How many cells are written between two polls. */
     int writes;
 
-    /** How many of the cells in memory a flush under way has taken. It ends by the next poll. */
+    /** How many of the cells in memory a flush under way has taken, and the poll by which it ends. */
     int flushing;
+
+    int flushEnds;
+
+    /** How many requests of a flush it drops though none is under way. */
+    int drops;
 
     int files = 1;
     long completed = 7;
@@ -77,7 +82,7 @@ final class FakeTable {
     }
 
     private RegionMetrics metrics() {
-      if (flushing > 0) {
+      if (flushing > 0 && polls >= flushEnds) {
         flushed(flushing);
         flushing = 0;
       }
@@ -100,7 +105,9 @@ final class FakeTable {
     /** What HBase does: a flush while another one is under way is dropped, without a word. */
     private void flush() {
       said.add("flush");
-      if (flushing == 0 && memory > 0) {
+      if (drops > 0) {
+        drops--;
+      } else if (flushing == 0 && memory > 0) {
         flushed(memory);
       }
     }

@@ -103,6 +103,16 @@ final class RealRegion implements AutoCloseable {
     region.flush(true);
   }
 
+  /** The last sequence number that is in files, as a server tells it. */
+  long inFiles() {
+    return region.getMaxFlushedSeqId();
+  }
+
+  /** Bytes. */
+  long memory() {
+    return region.getMemStoreDataSize();
+  }
+
   /** A major compaction, as an operator requests it. */
   void compactAll() throws IOException {
     region.getStore(FAMILY).triggerMajorCompaction();

@@ -70,6 +70,24 @@ class RegionTest {
     }
   }
 
+  /** What the administration tool knows by that a flush has ended. */
+  @Test
+  void aFlushThatHasEndedShows() throws IOException {
+    try (RealRegion region = new RealRegion(home, ARGUMENTS)) {
+      for (int i = 0; i < 2; i++) {
+        long before = region.inFiles();
+        region.put(1, 1, 100, NOW);
+        assertTrue(region.memory() > 0);
+        region.flush();
+        long after = region.inFiles();
+        assertTrue(after > before);
+        assertEquals(0, region.memory());
+        region.flush();
+        assertEquals(after, region.inFiles(), "there was nothing to flush");
+      }
+    }
+  }
+
   @Test
   void aMinorCompactionThatTakesAllFilesTrimsToo() throws IOException {
     try (RealRegion region = new RealRegion(home, ARGUMENTS)) {
