@@ -1,6 +1,7 @@
 """Direct reads, with region servers that are only objects: which are asked, and when the gateways must be."""
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, NoReturn
@@ -52,6 +53,8 @@ class Connection:
     def cells(self, region: bytes, row: bytes, after: bytes | None, limit: int, column_bytes: int) -> list:
         assert column_bytes == TABLE.column_bytes
         self._world.asked.append(Asked(self._server, region, row, self._deadline_s - self._world.now_s))
+        if self._server in self._world.slow:
+            raise TimeoutError("timed out")
         if error := self._world.errors.get(self._server) or self._world.errors.get(region):
             self._world.now_s += self._world.took_s
             self._world.fail(error)
@@ -66,7 +69,7 @@ class Connection:
 
 class World:
     """The servers, and a clock. errors: what a server or a region answers. took_s: how long that takes. meanwhile: what
-    happens until the next error.
+    happens until the next error. slow: servers that answer nothing in time, not even that they are connected.
     """
 
     def __init__(self) -> None:
@@ -76,6 +79,7 @@ class World:
         self.regions: Sequence[TableRegion] | Exception = [LOW, HIGH]
         self.errors: dict[Address | bytes, Exception] = {}
         self.refusing: set[Address] = set()
+        self.slow: set[Address] = set()
         self.asked: list[Asked] = []
         self.closed: list[Address] = []
         self.looks = 0
@@ -86,6 +90,8 @@ class World:
         assert timeout_s > 0
         if server in self.refusing:
             raise ConnectionRefusedError("refused")
+        if server in self.slow:
+            raise TimeoutError("timed out")
         return Connection(self, server)
 
     def look_up(self) -> Sequence[TableRegion]:
@@ -334,6 +340,30 @@ def test_a_server_whose_connections_are_all_in_use_is_not_lost_by_it(world: Worl
     found: list[list[tuple[bytes, int]] | None] = []
     servers.at(S1).call(lambda _: found.append(reads.cells(ROW)), 10_000)
     assert found == [None]
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+
+
+@pytest.mark.parametrize("had_one", [True, False])
+def test_a_server_is_not_lost_by_a_read_that_waited_for_a_connection(world: World, had_one: bool):
+    """If a server is slow for a moment, reads wait for each other, and little of their time is left for it."""
+    servers = RegionServers(world.connect, 1, lambda: world.now_s)
+    reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, lambda: world.now_s, world.waiting.append)
+    reads.cells(ROW)
+    world.look()
+    pool = servers.at(S1)._pool
+    lease = pool.take(world.now_s + 1)
+
+    class GivesBack(threading.Condition):
+        def wait(self, timeout: float | None = None) -> bool:
+            assert timeout == SHARE * WITHIN_MS / 1_000
+            world.now_s += 0.6 * timeout
+            pool.give_back(lease) if had_one else pool.discard(lease)
+            return True
+
+    pool._changed = GivesBack()
+    world.slow = {S1}
+    assert reads.cells(ROW) is None
+    world.slow = set()
     assert reads.cells(ROW) == [(A, 5), (B, 5)]
 
 

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import structlog
 
 from feedstore.widecolumn.hbase.addresses import Address
-from feedstore.widecolumn.hbase.pool import GatewayConnection, GatewayError, Lease, Pool
+from feedstore.widecolumn.hbase.pool import BusyError, GatewayConnection, GatewayError, Lease, Pool
 from feedstore.widecolumn.port import RefusedError, UnavailableError, WillNotError
 
 
@@ -69,23 +69,25 @@ class Gateways(Generic[C]):
 
         Raises:
             UnavailableError: no gateway answered in time, or HBase could not do it now; WillNotError if it says that
-                it is no use to repeat this.
+                it is no use to repeat this; BusyError if the time was spent on waiting for a connection.
             RefusedError: HBase will never do it.
         """
         began = self._clock()
         deadline = min(began + within_ms / 1_000, math.inf if deadline_s is None else deadline_s)
         failures: dict[Address, str] = {}
+        failed: type[UnavailableError] = BusyError
         while len(failures) < self._pool.gateways:
             now = self._clock()
             if now >= deadline:
                 given_ms = round(1_000 * (deadline - began))
                 late = f"no answer in {given_ms} ms" if given_ms > 0 else "not asked: its time was over"
-                raise UnavailableError(self._told([*failures.values(), late]))
+                raise failed(self._told([*failures.values(), late]))
             share = now + (deadline - now) / (self._pool.gateways - len(failures))
             try:
                 lease = self._pool.take(share, failures)
             except GatewayError as error:
                 failures[error.address] = str(error)
+                failed = failed if error.is_late else UnavailableError
                 continue
             try:
                 lease.connection.set_deadline(share)
@@ -97,7 +99,9 @@ class Gateways(Generic[C]):
                     if self._pool.give_back(lease, is_error=True) and len(failures) < self._pool.gateways:
                         continue
                     raise _kind(judged, may_refuse=may_refuse)(self._told(failures.values())) from error
-                self._broken(lease, judged, failures)
+                is_late = lease.is_late and isinstance(judged, TimeoutError)
+                failed = failed if is_late else UnavailableError
+                self._broken(lease, judged, failures, is_late=is_late)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
                 raise
@@ -106,7 +110,7 @@ class Gateways(Generic[C]):
                 if failures:  # the caller does not hear of them
                     self._log.warning("hbase.gateway_failed", error=self._told(failures.values()))
                 return answer
-        raise UnavailableError(self._told(failures.values()))
+        raise failed(self._told(failures.values()))
 
     def close(self) -> None:
         self._pool.close()
@@ -115,13 +119,14 @@ class Gateways(Generic[C]):
         """The text of an error: which cluster, and how each gateway failed."""
         return self._whose + "; ".join(failures)
 
-    def _broken(self, lease: Lease[C], error: Exception, failures: dict[Address, str]) -> None:
+    def _broken(self, lease: Lease[C], error: Exception, failures: dict[Address, str], *, is_late: bool) -> None:
         """Discards the connection of a call that broke off, and notes where not to try it again."""
         self._pool.discard(lease)
         if lease.is_reused and isinstance(error, ConnectionError):
             self._pool.forget(lease.address)  # the gateway was restarted: a new connection may do
             return
-        self._pool.failed(lease.address)
+        if not is_late:
+            self._pool.failed(lease.address)
         failures[lease.address] = f"{lease.address}: {str(error) or type(error).__name__}"
 
 

@@ -6,7 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.port import UnavailableError
@@ -15,6 +15,9 @@ DOWN_S, DOWN_S_MAX = 1.0, 30.0
 """How long a gateway that failed, or answered with an error, is asked last. Doubled by each failure in a row, up to the
 second: asking a gateway that hangs costs a call its share of the time.
 """
+
+LATE: Final = 0.5
+"""Of a call's time. A gateway that had less of it, because the call waited for a connection, is not blamed."""
 
 
 class GatewayConnection(Protocol):
@@ -34,23 +37,29 @@ C = TypeVar("C", bound=GatewayConnection)
 
 @dataclass(frozen=True)
 class Lease(Generic[C]):
-    """A connection for one call. is_reused: it served calls before, so its peer may have gone since the last one."""
+    """A connection for one call.
+
+    is_reused: it served calls before, so its peer may have gone since the last one.
+    is_late: most of the call's time was spent on waiting for it. A time-out says nothing about the gateway then.
+    """
 
     address: Address
     connection: C
     is_reused: bool
+    is_late: bool = False
 
 
 class GatewayError(Exception):
-    """No connection to this gateway."""
+    """No connection to this gateway. is_late: for lack of time, which says nothing about it."""
 
-    def __init__(self, address: Address, cause: BaseException) -> None:
+    def __init__(self, address: Address, cause: BaseException, *, is_late: bool) -> None:
         super().__init__(f"{address}: {str(cause) or type(cause).__name__}")
         self.address = address
+        self.is_late = is_late
 
 
 class BusyError(UnavailableError):
-    """All connections were in use. This says nothing about a gateway."""
+    """All connections were in use, for all of a call's time or for most of it. This says nothing about a gateway."""
 
 
 class Pool(Generic[C]):
@@ -94,6 +103,7 @@ class Pool(Generic[C]):
             BusyError: no connection was free until the deadline.
             UnavailableError: closed.
         """
+        asked_s = self._clock()
         with self._changed:
             while not self._closed and self._leased >= self._size:
                 left_s = deadline - self._clock()
@@ -109,18 +119,21 @@ class Pool(Generic[C]):
             idle = self._silent(address)
             if idle is None:
                 self._make_room()
-        if idle is not None:
-            return Lease(address, idle, is_reused=True)
         left_s = deadline - self._clock()
+        is_late = left_s < LATE * (deadline - asked_s)
+        if idle is not None:
+            return Lease(address, idle, is_reused=True, is_late=is_late)
         if left_s <= 0:  # spent on waiting for a connection, or for the processor
             self._returned()
-            raise GatewayError(address, TimeoutError("no time was left to connect"))
+            raise GatewayError(address, TimeoutError("no time was left to connect"), is_late=True)
         try:
-            return Lease(address, self._connect(address, left_s), is_reused=False)
+            return Lease(address, self._connect(address, left_s), is_reused=False, is_late=is_late)
         except OSError as error:
-            self.failed(address)
+            is_late = is_late and isinstance(error, TimeoutError)
+            if not is_late:
+                self.failed(address)
             self._returned()
-            raise GatewayError(address, error) from error
+            raise GatewayError(address, error, is_late=is_late) from error
         except BaseException:
             self._returned()
             raise
