@@ -1,5 +1,6 @@
 """Calls on several gateways, and what becomes of errors."""
 
+import math
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,7 @@ from feedstore.widecolumn import RefusedError, UnavailableError, WillNotError
 from feedstore.widecolumn.hbase import thrift1, thrift2
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways
-from feedstore.widecolumn.hbase.pool import DOWN_S
+from feedstore.widecolumn.hbase.pool import DOWN_S, TRIED_S, WHOLE_S
 from feedstore.widecolumn.hbase.thrift2 import structs
 
 
@@ -91,6 +92,56 @@ def test_each_gateway_gets_its_share_of_the_time(world: World):
     with pytest.raises(UnavailableError, match="timed out"):
         world.gateways(G1, G2).call(hang, 1_000)
     assert seen == pytest.approx([0.5, 0.5])
+
+
+def asked_for(world: World, took_s: dict[Address, float], gateways: Gateways[Talking], until: float) -> list[float]:
+    """Calls of 30 s at most until a time, one after the other. Gives how long G1 was waited for, each time.
+
+    took_s: how long a gateway needs for an answer.
+    """
+    waited: list[float] = []
+
+    def ask(to: Talking) -> None:
+        within_s = min(took_s[to.address], to.deadline - world.now)
+        world.now += within_s
+        if to.address == G1:
+            waited.append(within_s)
+        if within_s < took_s[to.address]:
+            raise TimeoutError("timed out")
+
+    while world.now < until:
+        gateways.call(ask, 30_000)
+    return waited
+
+
+def test_a_gateway_that_hangs_costs_a_second_from_its_second_failure_on(world: World):
+    gateways = world.gateways(G1, G2)
+    whole, *later = asked_for(world, {G1: math.inf, G2: 0.1}, gateways, world.now + 200)
+    assert whole == 15
+    assert len(later) >= 5
+    assert later == pytest.approx([TRIED_S] * len(later))
+
+    asked_for(world, {G1: 0.1, G2: 0.1}, gateways, world.now + 40)
+    assert asked_for(world, {G1: 5, G2: 0.1}, gateways, world.now + 6)[0] == 5, "an answer restores its share"
+
+
+def test_a_gateway_that_is_slow_is_not_taken_for_one_that_hangs_for_ever(world: World):
+    """All may be slow, for as long as HBase is."""
+    gateways = world.gateways(G1, G2)
+    asked_for(world, {G1: math.inf, G2: 5}, gateways, world.now + 15)
+    seen = asked_for(world, {G1: 5, G2: 5}, gateways, world.now + 2 * WHOLE_S)
+    assert TRIED_S in map(round, seen)
+    assert seen[-1] == 5
+
+
+@pytest.mark.parametrize("addresses", [(G1,), (G1, G2)])
+def test_gateways_that_have_all_failed_have_all_of_the_time(world: World, addresses: tuple[Address, ...]):
+    gateways = world.gateways(*addresses)
+    for _ in range(3):
+        began = world.now
+        with pytest.raises(UnavailableError):
+            asked_for(world, {G1: math.inf, G2: math.inf}, gateways, math.inf)
+        assert world.now == pytest.approx(began + 30)
 
 
 def test_no_gateway_is_asked_after_the_deadline(world: World):

@@ -59,7 +59,8 @@ class Gateways(Generic[C]):
     def call(
         self, ask: Callable[[C], T], within_ms: int, *, deadline_s: float | None = None, may_refuse: bool = False
     ) -> T:
-        """The answer of `ask`. A gateway that hangs gets only its share of the time; the rest is for the others.
+        """The answer of `ask`. A gateway that hangs gets only its share of the time; the rest is for the others. It
+        gets less of the next calls.
 
         within_ms: how long it may take in all.
         deadline_s: a time of the clock after which no caller waits for the answer; whichever comes first counts.
@@ -90,7 +91,7 @@ class Gateways(Generic[C]):
                 failed = failed if error.is_late else UnavailableError
                 continue
             try:
-                lease.connection.set_deadline(share)
+                lease.connection.set_deadline(lease.deadline)
                 answer = ask(lease.connection)
             except Exception as error:
                 judged = self._translate(error)

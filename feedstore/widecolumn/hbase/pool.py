@@ -16,6 +16,10 @@ DOWN_S, DOWN_S_MAX = 1.0, 30.0
 second: asking a gateway that hangs costs a call its share of the time.
 """
 
+TRIED_S: Final = 1.0
+"""What a gateway that has failed gets of a call's time, until it answers, if one is left that has not failed."""
+WHOLE_S: Final = 300.0
+"""How often it gets its share all the same: perhaps it does not hang, but is slow."""
 LATE: Final = 0.5
 """Of a call's time. A gateway that had less of it, because the call waited for a connection, is not blamed."""
 
@@ -39,14 +43,16 @@ C = TypeVar("C", bound=GatewayConnection)
 class Lease(Generic[C]):
     """A connection for one call.
 
+    deadline: until when the call may take.
     is_reused: it served calls before, so its peer may have gone since the last one.
     is_late: most of the call's time was spent on waiting for it. A time-out says nothing about the gateway then.
     """
 
     address: Address
     connection: C
+    deadline: float
     is_reused: bool
-    is_late: bool = False
+    is_late: bool
 
 
 class GatewayError(Exception):
@@ -88,6 +94,7 @@ class Pool(Generic[C]):
         self._turns = deque(self._idle)
         self._down_until = dict.fromkeys(self._idle, float("-inf"))
         self._failures = dict.fromkeys(self._idle, 0)
+        self._whole_again = dict.fromkeys(self._idle, float("-inf"))
         self._leased = 0
         self._closed = False
 
@@ -96,7 +103,7 @@ class Pool(Generic[C]):
         return len(self._idle)
 
     def take(self, deadline: float, tried: Collection[Address] = ()) -> Lease[C]:
-        """A connection to a gateway that is not among `tried`.
+        """A connection to a gateway that is not among `tried`, for a call until the deadline, or less (`TRIED_S`).
 
         Raises:
             GatewayError: the gateway whose turn it was cannot be reached; try another.
@@ -119,15 +126,17 @@ class Pool(Generic[C]):
             idle = self._silent(address)
             if idle is None:
                 self._make_room()
-        left_s = deadline - self._clock()
-        is_late = left_s < LATE * (deadline - asked_s)
+            now = self._clock()
+            is_late = deadline - now < LATE * (deadline - asked_s)
+            deadline = self._share(address, tried, now, deadline)
         if idle is not None:
-            return Lease(address, idle, is_reused=True, is_late=is_late)
+            return Lease(address, idle, deadline, is_reused=True, is_late=is_late)
+        left_s = deadline - now
         if left_s <= 0:  # spent on waiting for a connection, or for the processor
             self._returned()
             raise GatewayError(address, TimeoutError("no time was left to connect"), is_late=True)
         try:
-            return Lease(address, self._connect(address, left_s), is_reused=False, is_late=is_late)
+            return Lease(address, self._connect(address, left_s), deadline, is_reused=False, is_late=is_late)
         except OSError as error:
             is_late = is_late and isinstance(error, TimeoutError)
             if not is_late:
@@ -200,6 +209,14 @@ class Pool(Generic[C]):
         self._turns.remove(address)
         self._turns.append(address)
         return address
+
+    def _share(self, address: Address, tried: Collection[Address], now: float, deadline: float) -> float:
+        """Until when a call may wait for this gateway."""
+        are_well = any(not self._failures[each] for each in self._idle if each != address and each not in tried)
+        if self._failures[address] and are_well and now < self._whole_again[address]:
+            return min(deadline, now + TRIED_S)
+        self._whole_again[address] = now + WHOLE_S
+        return deadline
 
     def _silent(self, address: Address) -> C | None:
         """The idle connection that was used last: so the others age, and the gateway may close them."""
