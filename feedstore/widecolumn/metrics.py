@@ -5,7 +5,7 @@ from typing import Final
 from feedstore.metering import CLUSTER, SHORT, WRITES, Counted, Label
 
 _METERED: Final = Counted("feedstore/widecolumn/metered.py", WRITES)
-_DIRECT: Final = Counted("feedstore/widecolumn/hbase/direct.py", ("serve", "work", "relay", "write"))
+_DIRECT: Final = Counted("feedstore/widecolumn/hbase/direct.py", ("serve", "relay"))
 _CALL: Final = Label("call", ("apply", "read", "cells", "masks", "sweep"))
 
 CALL_SECONDS: Final = _METERED.histogram(

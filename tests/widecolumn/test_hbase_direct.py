@@ -10,7 +10,7 @@ import pytest
 
 from feedstore.metering import Counting
 from feedstore.widecolumn import Table, UnavailableError
-from feedstore.widecolumn.hbase import direct
+from feedstore.widecolumn.hbase import cluster, direct
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.direct import (
     ANSWERS_WITHIN_S,
@@ -341,6 +341,33 @@ def test_a_server_whose_connections_are_all_in_use_is_not_lost_by_it(world: Worl
     servers.at(S1).call(lambda _: found.append(reads.cells(ROW)), 10_000)
     assert found == [None]
     assert reads.cells(ROW) == [(A, 5), (B, 5)]
+
+
+def test_a_server_that_still_answers_for_a_region_that_it_has_lost_is_not_asked_for_long(
+    world: World, reads: DirectReads
+):
+    """It is cut off from ZooKeeper and from the master, and readers reach it."""
+    world.regions = [LOW._replace(server=S2), HIGH]
+    world.now_s += LOOK_S_MAX - 1
+    reads.cells(ROW)
+    assert world.waiting == []
+    world.now_s += 1
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+    world.look()
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
+    assert [each.server for each in world.asked] == [S2]
+
+
+@pytest.mark.parametrize(("to_write", "counted"), [(False, 2), (True, 0)])
+def test_a_cluster_that_is_opened_to_write_is_read_through_gateways(
+    monkeypatch: pytest.MonkeyPatch, to_write: bool, counted: int
+):
+    """What it writes follows from what it reads: it must not read from a server that has lost a region."""
+    monkeypatch.setattr(cluster, "refuse_unsafe", lambda *_: None)
+    meter = Counting(lambda: 0.0)
+    url = "hbase://127.0.0.1:9/?thrift1=127.0.0.1:9"
+    cluster.HBaseCluster.open(url, [TABLE], check=to_write, meter=meter).close()
+    assert len(meter.counts().counters) == counted
 
 
 @pytest.mark.parametrize("had_one", [True, False])

@@ -13,7 +13,7 @@ Options, with their defaults:
 - `read_ms` (5000), `write_ms` (30000): how long one call may take in all, on however many gateways it is tried.
 - `sync` (`disk`): what a write waits for. `disk`: every server that gets the log has it on its disk. `memory`: they
   have it in memory, and a zone that loses its power loses what it acknowledged last.
-- `reads` (`direct`): what is asked for rows. `direct`: the region servers that have them, as long as they can be
+- `reads` (`direct`): what readers ask for rows. `direct`: the region servers that have them, as long as they can be
   reached from here, else the gateways. `gateways`: only the gateways.
 """
 

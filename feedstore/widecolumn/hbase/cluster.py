@@ -32,7 +32,9 @@ C = TypeVar("C")
 class HBaseCluster:
     """The tables of one cluster, on connections that they share. Build it with `open`. Thread-safe."""
 
-    def __init__(self, addresses: Addresses, tables: Sequence[Table], name: str | None, meter: Meter) -> None:
+    def __init__(
+        self, addresses: Addresses, tables: Sequence[Table], name: str | None, meter: Meter, *, reads_direct: bool
+    ) -> None:
         size, connect_s = addresses.connections, addresses.connect_ms / 1_000
         to_thrift2, to_thrift1 = _connecting(Thrift2Connection, connect_s), _connecting(Thrift1Connection, connect_s)
         clock = time.monotonic  # the sockets use it as well
@@ -51,7 +53,7 @@ class HBaseCluster:
                 self._thrift2,
                 self._thrift1,
                 self._parallel,
-                self._direct(table, name, meter) if addresses.reads == "direct" else None,
+                self._direct(table, name, meter) if reads_direct else None,
             )
             for table in tables
         }
@@ -62,8 +64,8 @@ class HBaseCluster:
     ) -> Self:
         """Opens a cluster.
 
-        check: whether to look at the tables' definitions first (two round trips a table). A writer must; a reader need
-            not.
+        check: whether it is opened to write. The tables' definitions are looked at first (two round trips a table), and
+            rows are read through gateways: what is written follows from what is read.
         name: of the cluster, for errors, the log and the meter; None: errors name only gateways, and the others the
             first gateway.
         meter: counts the reads.
@@ -76,7 +78,8 @@ class HBaseCluster:
         if len({table.name for table in tables}) != len(tables):
             raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
         addresses = Addresses.parse(url)
-        cluster = cls(addresses, tables, name, meter)
+        reads_direct = addresses.reads == "direct" and not check
+        cluster = cls(addresses, tables, name, meter, reads_direct=reads_direct)
         if check:
             with closed_on_error(cluster):
                 refuse_unsafe(cluster.administration, [definition(table) for table in tables])

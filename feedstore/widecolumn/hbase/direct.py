@@ -27,7 +27,9 @@ from feedstore.widecolumn.port import Table, UnavailableError, WillNotError
 _log = structlog.get_logger()
 
 LOOK_S, LOOK_S_MAX = 1.0, 30.0
-"""How long the next look-up waits after one. It is doubled while some regions are not to be had."""
+"""How long the next look-up waits after one. It is doubled while some regions are not to be had. After the second, a
+read begins one though all seems well: a server that has lost its regions and does not know it answers as before.
+"""
 ANSWERS_WITHIN_S: Final = 1.0
 """A server that does not answer a look-up by then is left to the gateways."""
 BLAMED_FROM_S: Final = 0.1
@@ -116,6 +118,7 @@ class DirectReads:
         self._regions: list[TableRegion] = []
         self._wait_s = LOOK_S
         self._look_again_s = -math.inf
+        self._look_due_s = math.inf
         self._meter = meter
         for by in metrics.READS.labels[1].values:  # from the beginning: the first of a kind is an increase, too
             meter.add(metrics.READS, 0, cluster, by)
@@ -133,6 +136,8 @@ class DirectReads:
     ) -> list[tuple[bytes, int]] | None:
         if self._servers.is_closed:  # the gateways are closed as well, and say so
             return None
+        if self._clock() >= self._look_due_s:
+            self._look_soon()
         regions = self._regions
         at = bisect_right(regions, row, key=_start) - 1
         region = regions[at] if at >= 0 else None
@@ -167,6 +172,7 @@ class DirectReads:
             self._looks.begin()
 
     def _look(self) -> None:
+        before = self._regions
         try:
             found = list(self._look_up())
             # Before they are asked: a look at another table must not close their connections meanwhile.
@@ -191,8 +197,10 @@ class DirectReads:
                 self._wait_s = LOOK_S
             else:
                 self._wait_s = min(LOOK_S_MAX, 2 * self._wait_s)
-            self._look_again_s = self._clock() + self._wait_s
-            self._log.info("hbase.regions", regions=len(regions), left_to_gateways=away)
+            now_s = self._clock()
+            self._look_again_s, self._look_due_s = now_s + self._wait_s, now_s + LOOK_S_MAX
+            if regions != before:
+                self._log.info("hbase.regions", regions=len(regions), left_to_gateways=away)
 
     def _left(self, regions: Sequence[TableRegion], region: TableRegion, error: UnavailableError) -> list[TableRegion]:
         """The regions of which those are left to the gateways that a failed read of one of them concerns."""
