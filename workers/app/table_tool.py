@@ -30,7 +30,7 @@ _FLAGS = (
 _CLASS = "feedstore.admin.TableTool"
 _MARK = "error: "
 _AWAY = 3
-"""The tool's exit status if its cluster does not answer."""
+"""The tool's exit status if its cluster does not answer, or has not done in time what was asked."""
 _MARGIN_S = 60.0
 """How much longer than its time-out the tool may take, to start and to end."""
 _ASK_S = 0.1
@@ -41,7 +41,7 @@ class TableToolError(Exception):
 
 
 class TableToolAwayError(TableToolError):
-    """The cluster does not answer."""
+    """The cluster does not answer, or not in time."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ final class Compactions {
   }
 
   /** Requests a compaction of every region, and returns at once. */
-  List<Region> request(boolean isMajor) throws IOException, ToolException {
+  List<Region> request(boolean isMajor) throws IOException, ToolException, InterruptedException {
     table.requireEnabled();
     List<Region> regions = table.regions();
     for (Region region : regions) {

@@ -7,6 +7,10 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
 import java.util.function.Supplier;
 import org.apache.hadoop.hbase.HRegionLocation;
 import org.apache.hadoop.hbase.NotServingRegionException;
@@ -23,29 +27,42 @@ import org.apache.hadoop.hbase.util.Bytes;
 /** A table's regions, as the servers that hold them describe them right now. */
 final class Table {
   private static final long LOOK_MS = 1_000;
+  private static final long ANSWERS_WITHIN_MS = 5_000;
 
   private final Connection connection;
   private final Admin admin;
   private final TableName name;
   private final String only;
   private final long lookMs;
+  private final long answersWithinMs;
+
+  /** What was asked of servers that have not answered in time, and may never. */
+  private final Map<ServerName, FutureTask<List<RegionMetrics>>> late = new HashMap<>();
 
   /**
    * @param only the encoded name of the only region that is meant, or null for all
    */
   Table(Connection connection, Admin admin, TableName name, String only) {
-    this(connection, admin, name, only, LOOK_MS);
+    this(connection, admin, name, only, LOOK_MS, ANSWERS_WITHIN_MS);
   }
 
   /**
    * @param lookMs how long {@link #work} waits between two looks
+   * @param answersWithinMs how long all servers together have to say how their regions are
    */
-  Table(Connection connection, Admin admin, TableName name, String only, long lookMs) {
+  Table(
+      Connection connection,
+      Admin admin,
+      TableName name,
+      String only,
+      long lookMs,
+      long answersWithinMs) {
     this.connection = connection;
     this.admin = admin;
     this.name = name;
     this.only = only;
     this.lookMs = lookMs;
+    this.answersWithinMs = answersWithinMs;
   }
 
   /**
@@ -53,6 +70,7 @@ final class Table {
    *
    * @param server where it is meant to be, or null
    * @param metrics what that server says of it; null while it does not have it, or does not answer
+   *     in time
    */
   record Region(RegionInfo info, ServerName server, RegionMetrics metrics) {
     String encodedName() {
@@ -79,7 +97,7 @@ final class Table {
   }
 
   /** The regions in the order of their rows. */
-  List<Region> regions() throws IOException, ToolException {
+  List<Region> regions() throws IOException, ToolException, InterruptedException {
     List<HRegionLocation> locations = locations();
     Set<ServerName> servers = new HashSet<>();
     for (HRegionLocation location : locations) {
@@ -87,17 +105,9 @@ final class Table {
         servers.add(location.getServerName());
       }
     }
-    // Of the servers themselves: the master repeats what it heard up to three seconds ago.
     Map<String, RegionMetrics> metrics = new HashMap<>();
-    for (ServerName server : servers) {
-      try {
-        for (RegionMetrics one : admin.getRegionMetrics(server, name)) {
-          metrics.put(Bytes.toStringBinary(one.getRegionName()), one);
-        }
-      } catch (IOException e) {
-        // It is gone, or on its way out: its regions are open nowhere, until another one has them.
-        continue;
-      }
+    for (RegionMetrics one : metrics(servers)) {
+      metrics.put(Bytes.toStringBinary(one.getRegionName()), one);
     }
     List<Region> regions = new ArrayList<>();
     for (HRegionLocation location : locations) {
@@ -113,9 +123,9 @@ final class Table {
 
   /**
    * Works on each region until all is done, and returns how they are then. Each is done by itself:
-   * a table may be so busy that something is under way in some region at each moment. One that
-   * was split is forgotten, and its halves are worked on. Waits as long as it takes: the caller sets
-   * the bound.
+   * a table may be so busy that something is under way in some region at each moment. One that was
+   * split is forgotten, and its halves are worked on. Waits as long as it takes: the caller sets the
+   * bound.
    */
   List<Region> work(Supplier<Work> works) throws IOException, ToolException, InterruptedException {
     Map<String, Work> begun = new HashMap<>();
@@ -147,6 +157,47 @@ final class Table {
         | IllegalArgumentException e) {
       // It has moved, or was split and is not even in hbase:meta any more: the next look tells.
       return false;
+    }
+  }
+
+  /**
+   * What servers say of the table's regions that they have. They are asked themselves, because the
+   * master repeats what it heard up to three seconds ago, and side by side, because one may hang. It
+   * is not asked again before it has answered, or its call has ended.
+   */
+  private List<RegionMetrics> metrics(Set<ServerName> servers) throws InterruptedException {
+    late.values().removeIf(FutureTask::isDone);
+    Map<ServerName, FutureTask<List<RegionMetrics>>> asked = new HashMap<>();
+    for (ServerName server : servers) {
+      if (!late.containsKey(server)) {
+        FutureTask<List<RegionMetrics>> answer = new FutureTask<>(() -> metrics(server));
+        asked.put(server, answer);
+        Thread thread = new Thread(answer, "regions of " + server);
+        thread.setDaemon(true);
+        thread.start();
+      }
+    }
+    long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(answersWithinMs);
+    List<RegionMetrics> all = new ArrayList<>();
+    for (Map.Entry<ServerName, FutureTask<List<RegionMetrics>>> each : asked.entrySet()) {
+      try {
+        all.addAll(each.getValue().get(until - System.nanoTime(), TimeUnit.NANOSECONDS));
+      } catch (TimeoutException e) {
+        late.put(each.getKey(), each.getValue());
+      } catch (ExecutionException e) {
+        // It is gone, or on its way out: its regions are open nowhere, until another one has them.
+        if (!(e.getCause() instanceof IOException)) {
+          throw new IllegalStateException(e.getCause());
+        }
+      }
+    }
+    return all;
+  }
+
+  private List<RegionMetrics> metrics(ServerName server) throws IOException {
+    // One Admin is not for several threads.
+    try (Admin own = connection.getAdmin()) {
+      return own.getRegionMetrics(server, name);
     }
   }
 

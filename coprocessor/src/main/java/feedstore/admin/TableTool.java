@@ -29,7 +29,7 @@ import org.apache.hbase.thirdparty.com.google.gson.JsonObject;
 /**
  * The part of a table's administration that the Thrift gateways do not offer. One JSON object a
  * line goes to stdout, errors to stderr. Exit status: 0 done; 1 not done, and stderr says why; 2
- * wrong usage; 3 not done, because the cluster is away.
+ * wrong usage; 3 not done, because the cluster is away, or not done in time.
  */
 public final class TableTool {
   private static final String USAGE =
@@ -104,6 +104,7 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
               + " was not done after "
               + arguments.timeoutS()
               + " s");
+      return AWAY;
     } catch (ExecutionException e) {
       err.println("error: " + inOneLine(e.getCause()));
       return status(e.getCause());
@@ -176,7 +177,8 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
     regions.forEach(region -> print(json(region)));
   }
 
-  private void storeFiles(TableName name, Table table) throws IOException, ToolException {
+  private void storeFiles(TableName name, Table table)
+      throws IOException, ToolException, InterruptedException {
     List<Region> regions = table.regions();
     Map<String, Integer> regionsByFiles = new TreeMap<>();
     int files = 0;
@@ -184,7 +186,8 @@ usage: java -cp HBASE_JARS:feedstore-trim.jar feedstore.admin.TableTool --zookee
     double memory = 0;
     for (Region region : regions) {
       if (region.metrics() == null) {
-        throw new ToolException("region " + region.encodedName() + " is not open anywhere");
+        throw new ToolException(
+            "region " + region.encodedName() + " is not open, or its server does not answer");
       }
       int count = region.metrics().getStoreFileCount();
       files += count;

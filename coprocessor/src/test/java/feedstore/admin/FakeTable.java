@@ -8,6 +8,7 @@ import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.IntPredicate;
 import org.apache.hadoop.hbase.HRegionLocation;
 import org.apache.hadoop.hbase.RegionMetrics;
@@ -33,6 +34,9 @@ final class FakeTable {
 
   /** Servers that take a call and do not answer. */
   final Set<ServerName> hanging = ConcurrentHashMap.newKeySet();
+
+  /** How many calls they have taken. */
+  final AtomicInteger hung = new AtomicInteger();
 
   boolean isDisabled;
   private int made;
@@ -153,7 +157,7 @@ final class FakeTable {
   }
 
   Table table() {
-    return new Table(connection(), admin(), NAME, null, 1);
+    return new Table(connection(), admin(), NAME, null, 1, 2_000);
   }
 
   private Connection connection() {
@@ -206,6 +210,7 @@ final class FakeTable {
 
   private List<RegionMetrics> metrics(ServerName server) throws InterruptedException {
     if (hanging.contains(server)) {
+      hung.incrementAndGet();
       new CountDownLatch(1).await();
     }
     List<FakeRegion> here = regions.stream().filter(each -> each.server.equals(server)).toList();

@@ -29,6 +29,17 @@ class TableToolTest {
     assertEquals(expected, said.toString(StandardCharsets.UTF_8));
   }
 
+  /** It is to be asked again later, as one that refuses connections. */
+  @Test
+  void aClusterThatDoesNotAnswerInTimeIsAway() throws IOException {
+    try (ServerSocket silent = new ServerSocket(0, 1, InetAddress.getLoopbackAddress())) {
+      String zookeeper = "127.0.0.1:" + silent.getLocalPort();
+      assertEquals(3, run("--zookeeper", zookeeper, "--timeout-s", "1", "regions", "progress"));
+      String expected = "error: regions was not done after 1 s\n";
+      assertEquals(expected, said.toString(StandardCharsets.UTF_8));
+    }
+  }
+
   @Test
   void aWrongCommandLineIsNoClusterThatIsAway() {
     assertEquals(2, run("--zookeeper", "127.0.0.1:1", "region", "default:progress"));
