@@ -33,6 +33,16 @@ class Facts(NamedTuple):
         ids = [None if each.current is None else each.current.id for each in (before, self)]
         return self._replace(swaps=before.swaps + (ids[0] != ids[1]))
 
+    @property
+    def watermark_ms(self) -> int | None:
+        """Up to when what is read there has every update. None if that is unknown: the delta may have come back empty.
+        After a gap, this is the as_of of the current generation, however new the last update is.
+        """
+        current, known_ms = self.current, self.delta.known_ms
+        if current is None or not known_ms:
+            return known_ms or None
+        return rule.known_ms(current.as_of_ms, known_ms, self.delta.floor_ms)
+
     def behind_ms(self, now_ms: int) -> int | None:
         """How far this cluster is behind: what is read there has every change that is older than this. None if that is
         unknown, or no generation is in use.
@@ -80,7 +90,7 @@ class CatalogWatch:
                 self._facts[source.name] = facts.after(self._facts[source.name])
         with suppress(NoGenerationError):
             source.reader.check()
-        return delta.known_ms or None
+        return facts.watermark_ms
 
     def _hear_rollbacks(self, source: CatalogSource) -> None:
         rollbacks = source.reader.rollbacks()

@@ -40,6 +40,7 @@ class FakeReader:
     def __init__(self, records: dict[bytes, bytes] | None = None, known_ms: int = START_MS) -> None:
         self.records = dict(records or {})
         self.known_ms = known_ms
+        self.floor_ms = 1
         self.generation = "1-a"
         self.rolled_back = 0
         self.unreadable = False
@@ -77,7 +78,7 @@ class FakeReader:
         if self.fails:
             self.fails -= 1
             raise self.error
-        return Delta(1, self.known_ms, 0)
+        return Delta(self.floor_ms, self.known_ms, 0)
 
     def check(self) -> None:
         if self.unreadable:

@@ -113,6 +113,14 @@ def test_a_cluster_whose_updates_are_far_behind_is_asked_last(pair: Pair):
     assert pair.fetch() == b"of a", "old answers are better than none"
 
 
+def test_a_cluster_that_lacks_updates_is_asked_last(pair: Pair):
+    pair.a.floor_ms = START_MS - 1  # a gap since its generation, although it hears all that is new
+    watch = CatalogWatch("ab", lambda: None, lambda: START_MS)
+    for name in "ab":
+        pair.replicas.set_known(name, watch.look(CatalogSource(name, getattr(pair, name), InPlace())))
+    assert pair.fetch() == b"of b"
+
+
 def test_how_far_the_clusters_are_is_looked_at_once_a_second(pair: Pair):
     pair.a.known_ms = 0
     heard: dict[str, int | None] = {}

@@ -107,6 +107,22 @@ def test_how_far_behind_a_cluster_is_is_never_too_little(
     assert Facts(using(current), delta, now_ms).behind_ms(now_ms) == expected
 
 
+@pytest.mark.parametrize(
+    ("delta", "shown", "expected"),
+    [
+        (Delta(1, 5_000, 0), using(NEW), 5_000),
+        (Delta(2_001, 5_000, 0), using(NEW), 2_000),
+        (Delta(2_001, 5_000, 0), [OLD, NEW], 5_000),
+        (Delta(2_001, 0, 0), using(NEW), None),
+    ],
+    ids=["updates", "gap", "nothing-in-use", "a-new-delta"],
+)
+def test_a_cluster_with_a_gap_is_as_far_as_its_batch(delta: Delta, shown: list[Generation], expected: int | None):
+    watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
+    reader.known_ms, reader.floor_ms, reader.shown = delta.known_ms, delta.floor_ms, shown
+    assert watch.look(CatalogSource("a", reader, InPlace())) == expected
+
+
 def test_swaps_are_counted_once_whoever_made_them():
     watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
     source = CatalogSource("a", reader, InPlace())

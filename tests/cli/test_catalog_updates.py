@@ -217,6 +217,8 @@ def test_a_lost_queue_may_have_held_updates(home: Cli) -> None:
     home("reindex")
     home.work()
     assert all(each["floor_ms"] > BEFORE for each in deltas(home))
+    listed = home("catalog", "list", "ads").stdout
+    assert listed.count(" d ago") == 2, "each is as far as its batch of years ago, whatever has come since"
     file = home.home / "ads.jsonl"
     told = home("catalog", "load", "ads", file, "--as-of", now_ms(home) - 1_000, code=1).stderr
     assert "may be missing" in told

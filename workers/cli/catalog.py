@@ -18,6 +18,7 @@ from feedstore.app.wiring import clock_of
 from feedstore.catalog import pins, posting, swaps
 from feedstore.catalog.port import CatalogError, CatalogStore, CatalogUnavailableError, Generation, NoGenerationError
 from feedstore.catalog.settings import PINS, kind_of
+from feedstore.catalog.watch import Facts
 from feedstore.domain import MAX_ID
 from feedstore.errors import NotNowError
 from workers.app import memory_tuning, wiring
@@ -86,8 +87,9 @@ def list_(session: Session, name: str | None, *, as_json: bool) -> None:
                 found = [generation._asdict() for generation in generations]
                 emit_json({"catalog": each, "cluster": cluster, "generations": found, "delta": delta._asdict()})
                 continue
-            behind_ms = max(0, now_ms - delta.known_ms)  # more may have become known since
-            fresh = f"every update up to {ago(behind_ms)} ago" if delta.known_ms else "no updates yet"
+            watermark_ms = Facts(generations, delta, now_ms).watermark_ms
+            behind_ms = max(0, now_ms - (watermark_ms or 0))  # more may have become known since
+            fresh = "no updates yet" if watermark_ms is None else f"every update up to {ago(behind_ms)} ago"
             say(f"{each} in {cluster}: {plural(len(generations), 'generation')}; {fresh}, {delta.entries:,} kept")
             for generation in generations:
                 say("  " + _line(generation))
