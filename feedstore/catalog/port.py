@@ -163,8 +163,9 @@ class CatalogReader(CatalogFetcher, Protocol):
         """How complete the updates are."""
 
     def check(self) -> None:
-        """Opens what is in use, as each fetch does. Raises CatalogUnavailableError if it cannot be read now; of records
-        only a fetch can say that. NoGenerationError: nothing is in use.
+        """Opens what is in use, as each fetch does, but has the time that this takes; fetches find it open then. Raises
+        CatalogUnavailableError if it cannot be read now; of records only a fetch can say that. NoGenerationError:
+        nothing is in use.
         """
 
     def rollbacks(self) -> int:

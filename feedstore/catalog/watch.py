@@ -75,12 +75,15 @@ class CatalogWatch:
         Raises CatalogUnavailableError; what the cluster said before is kept.
         """
         try:
-            return self._note_facts(source)
+            facts = self._note_facts(source)
         finally:
             # Even if the rest fails: what was rolled back must not be shown any longer.
             self._hear_rollbacks(source)
+        with suppress(NoGenerationError):
+            source.reader.check()  # last, because it may take long once another generation is in use
+        return facts.watermark_ms
 
-    def _note_facts(self, source: CatalogSource) -> int | None:
+    def _note_facts(self, source: CatalogSource) -> Facts:
         with self._lock:
             swaps = self._swaps
         delta = source.reader.delta()
@@ -88,9 +91,7 @@ class CatalogWatch:
         with self._lock:
             if self._swaps == swaps:  # otherwise these facts may be from before the swap
                 self._facts[source.name] = facts.after(self._facts[source.name])
-        with suppress(NoGenerationError):
-            source.reader.check()
-        return facts.watermark_ms
+        return facts
 
     def _hear_rollbacks(self, source: CatalogSource) -> None:
         rollbacks = source.reader.rollbacks()

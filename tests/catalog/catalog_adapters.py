@@ -1,7 +1,9 @@
 """How the tests open each adapter of catalogs."""
 
+import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import cast
 
 from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.store import HBaseCatalogStore
+from feedstore.catalog.hbase.tables import CatalogStorage
 from feedstore.catalog.port import CatalogReader, CatalogStore
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
@@ -40,12 +43,13 @@ class Clock:
 @dataclass(frozen=True)
 class Place:
     """One catalog of one cluster. store: opens it as its owner; its contents are there again if `is_durable`. reader:
-    opens it as another process does.
+    opens it as another process does. lose: loses the records of all generations.
     """
 
     store: Callable[[], CatalogStore]
     reader: Callable[[], CatalogReader]
     is_durable: bool
+    lose: Callable[[], None] = lambda: None
 
 
 def in_memory(_directory: Path, _clock: Clock) -> Place:
@@ -59,6 +63,7 @@ def in_files(directory: Path, clock: Clock) -> Place:
         lambda: RocksCatalogStore(path, clock, lambda: clock.wall_ms, clock.unique),
         lambda: RocksCatalogReader(path, clock),
         is_durable=True,
+        lose=lambda: _lose_files(path),
     )
 
 
@@ -68,6 +73,7 @@ def in_hbase(directory: Path, clock: Clock) -> Place:
         lambda: HBaseCatalogStore(catalog_hbase.opened(), name, clock, lambda: clock.wall_ms, clock.unique),
         lambda: HBaseCatalogReader(catalog_hbase.opened(), name, clock),
         is_durable=True,
+        lose=lambda: _lose_tables(catalog_hbase.opened(), name, clock),
     )
 
 
@@ -81,7 +87,19 @@ def in_a_model_of_hbase(_directory: Path, clock: Clock) -> Place:
         lambda: HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, paused),
         lambda: HBaseCatalogReader(cluster, "pins", clock),
         is_durable=True,
+        lose=lambda: _lose_tables(cluster, "pins", clock),
     )
+
+
+def _lose_files(path: Path) -> None:
+    for each in path.glob("gen-*"):
+        shutil.rmtree(each)
+
+
+def _lose_tables(cluster: HBaseCluster, name: str, clock: Clock) -> None:
+    with closing(CatalogStorage(cluster, name, clock)) as tables:
+        for made in tables.row.look().state.generations:
+            tables.remove(made.table)
 
 
 EMBEDDED: dict[str, Callable[[Path, Clock], Place]] = {

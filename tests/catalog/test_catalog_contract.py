@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from itertools import permutations, product
 
 import pytest
@@ -16,6 +17,7 @@ from feedstore.catalog.port import (
     CatalogReader,
     CatalogRefusedError,
     CatalogStore,
+    CatalogUnavailableError,
     Fetched,
     InUse,
     NoGenerationError,
@@ -59,6 +61,20 @@ def test_a_generation_in_use_is_what_fetches_read(store: CatalogStore, fetch: Fe
     name = used(store, 10, a=b"1", b=b"")
     assert fetch(A, B, C) == Fetched({A: b"1", B: b""}, name, 10)
     assert fetch() == Fetched({}, name, 10)
+
+
+def test_a_check_opens_what_is_in_use(place: Place, store: CatalogStore):
+    with pytest.raises(NoGenerationError):
+        store.check()
+    used(store, 10, a=b"1")
+    with closing(place.reader()) as reader:
+        reader.check()
+    if not place.is_durable:
+        return
+    place.lose()
+    with closing(place.reader()) as reader, pytest.raises(CatalogUnavailableError) as raised:
+        reader.check()
+    assert not isinstance(raised.value, NoGenerationError), "that would be no fault"
 
 
 def test_the_same_key_may_be_asked_for_twice(store: CatalogStore, fetch: Fetch):

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from itertools import pairwise
 from typing import cast
 from zlib import crc32
@@ -25,10 +26,12 @@ from feedstore.catalog.hbase.blocks import (
     parts_of,
     split_keys,
 )
+from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.state import Made
 from feedstore.catalog.hbase.store import HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CatalogStorage
 from feedstore.catalog.port import MAX_RECORD_BYTES, CatalogUnavailableError
+from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster, Record, schema
 from tests.catalog.catalog_adapters import Clock
 from tests.catalog.hbase_model import ModelCluster, ModelRecords
@@ -219,3 +222,30 @@ def test_who_waits_for_another_to_read_an_index_waits_until_its_own_deadline(mon
         finally:
             answers.set()
         assert first.result() == [b"1"]
+
+
+def test_an_index_that_takes_longer_than_a_fetch_has_is_read_by_a_check(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module, "PART_KEYS", 1)
+    monkeypatch.setattr(module, "BLOCK_BYTES", 1)
+    cluster, clock = ModelCluster(), Clock()
+    with closing(opened(cluster, clock)) as store:
+        store.use(store.load(10, [(bytes([number]), b"record") for number in range(100)]).id)
+    get = ModelRecords.get
+
+    def slow(records: ModelRecords, rows: Sequence[bytes], deadline_s: float | None = None) -> list[Record | None]:
+        if {COUNT_ROW, *map(part_row, range(100))} & {*rows}:
+            clock.pass_s(0.5)
+        if deadline_s is not None and clock() > deadline_s:
+            raise UnavailableError("no answer by the deadline")
+        return get(records, rows, deadline_s)
+
+    monkeypatch.setattr(ModelRecords, "get", slow)
+    with closing(HBaseCatalogReader(cast("HBaseCluster", cluster), "pins", clock)) as reader:
+        for _ in range(2):
+            with pytest.raises(CatalogUnavailableError, match="by the deadline"):
+                reader.fetch([b"\1"], clock() + 1.0)
+        reader.check()
+        assert reader.fetch([b"\1"], clock() + 1.0).records == {b"\1": b"record"}
+        began_s = clock()
+        reader.check()
+        assert clock() == began_s, "it is held"

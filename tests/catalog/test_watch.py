@@ -74,6 +74,17 @@ def test_a_cluster_whose_generation_cannot_be_read_does_not_answer_and_its_rollb
     assert heard == [True]
 
 
+def test_a_rollback_is_heard_before_what_is_in_use_now_is_opened(monkeypatch: pytest.MonkeyPatch):
+    heard: list[str] = []
+    watch, reader = CatalogWatch(["a"], lambda: heard.append("rollback"), lambda: 6_000), Shown()
+    source = CatalogSource("a", reader, InPlace())
+    watch.look(source)
+    reader.rolled_back = 1
+    monkeypatch.setattr(reader, "check", lambda: heard.append("opened"))
+    watch.look(source)
+    assert heard == ["rollback", "opened"]
+
+
 def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left():
     watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
     source = CatalogSource("a", reader, InPlace())

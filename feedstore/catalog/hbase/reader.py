@@ -93,7 +93,7 @@ class Reading:
         return self._look().state.trail
 
     def check(self) -> None:
-        self._recent(None).state.in_use()
+        self._tables.open(self._recent(None).state.in_use())
 
     def rollbacks(self) -> int:
         return self._recent(None).state.rollbacks

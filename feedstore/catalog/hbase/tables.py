@@ -153,6 +153,11 @@ class CatalogStorage:
             blocks |= {number: index.block(number, value) for number, value in zip(some, values, strict=True)}
         return [blocks[number].get(key) for number, key in zip(numbers, keys, strict=True)]
 
+    def open(self, made: Made) -> None:
+        """Reads once, however long that takes, and holds what each fetch from a generation needs."""
+        if made.table.endswith(_IN_BLOCKS):
+            self.index(made)
+
     def index(self, made: Made, deadline_s: float | None = None) -> BlockIndex:
         """The index of a generation in blocks, which is read once and held. If several threads need it at the same
         time, as after a swap, they wait for the first of them, each until its own deadline.
