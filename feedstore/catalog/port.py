@@ -215,8 +215,8 @@ class CatalogStore(CatalogReader, Protocol):
         """Makes a generation, completely or not at all. It is not in use yet.
 
         as_of_ms: a time of the source's clock, taken before its first record was read, 1..MAX_TIME_MS. records: (key,
-        record), keys strictly ascending. If the same generation is there already, it is returned. Errors that `records`
-        raises are passed on.
+        record), keys strictly ascending. If the same generation is there already, it is returned, and mended if it is
+        damaged. Errors that `records` raises are passed on.
 
         Raises:
             CatalogRefusedError: keys do not ascend, a key or record is too large, or the delta lacks updates since

@@ -77,6 +77,16 @@ def test_a_check_opens_what_is_in_use(place: Place, store: CatalogStore):
     assert not isinstance(raised.value, NoGenerationError), "that would be no fault"
 
 
+def test_the_same_batch_again_mends_what_was_lost(place: Place, store: CatalogStore, reader: CatalogReader):
+    name = used(store, 10, a=b"1")
+    assert reader.fetch([A]).records == {A: b"1"}
+    place.lose()
+    used(store, 10, a=b"1")
+    for catalog in (store, reader):
+        assert catalog.fetch([A]) == Fetched({A: b"1"}, name, 10), "at once, also where it was open"
+    assert [each.id for each in store.generations()] == [name]
+
+
 def test_the_same_key_may_be_asked_for_twice(store: CatalogStore, fetch: Fetch):
     used(store, 10, a=b"1")
     assert fetch(A, A, B, B).records == {A: b"1"}

@@ -120,16 +120,25 @@ def test_a_load_that_died_holds_down_the_floor_for_a_day():
             states.finished(collected, made(15, unique=unique), NOW)
 
 
-def test_the_same_generation_again_leaves_one():
-    begun = loaded(StoredState(), 20)
+def test_the_same_generation_again_takes_the_place_of_what_may_be_damaged():
+    begun = states.used(loaded(StoredState(), 10, 20), made(20).id)
     again = Loading("cat.pins.20-y", 20, NOW)
     ended = after(
         begun,
         lambda state: states.announced(state, again),
         lambda state: states.finished(state, made(20, unique="y"), NOW),
     )
-    assert ended.generations == begun.generations
-    assert [each.table for each in ended.gone] == ["cat.pins.20-y"]
+    assert ended.in_use() == made(20, unique="y")
+    assert (ended.generations, ended.trail) == ((made(10), made(20, unique="y")), begun.trail)
+    assert ([each.table for each in ended.gone], ended.loading) == (["cat.pins.20-x"], ())
+    assert after(ended, lambda state: states.finished(state, made(20), NOW)) == ended, "the first did not hear it ended"
+
+
+def test_the_same_generation_from_a_load_that_seemed_dead_takes_no_place():
+    there = loaded(StoredState(), 20)
+    ended = after(there, lambda state: states.finished(state, made(20, unique="y"), NOW))
+    assert ended.generations == there.generations
+    assert [each.table for each in ended.gone] == ["cat.pins.20-y"], "it may have made it since it was removed"
 
 
 def test_the_table_of_a_load_that_seemed_dead_is_removed_though_it_is_made_late():

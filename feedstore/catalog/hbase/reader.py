@@ -63,7 +63,7 @@ class Reading:
             try:
                 records = self._ended(begun, deadline_s)
             except CatalogUnavailableError:
-                if is_current:
+                if is_current and made in latest.state.generations:  # and was not loaded again meanwhile
                     raise
             else:
                 if is_current or rule.is_complete(latest.state.floor_ms, made.as_of_ms):

@@ -167,19 +167,25 @@ def announced(state: StoredState, load: Loading) -> StoredState:
 
 
 def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
-    """A load has ended. If the same generation is there already, the new table is to be removed, unless it is that
-    generation's.
+    """A load has ended. If the same generation is there already, its table may be damaged or lost: the new one takes
+    its place, and it is to be removed.
 
-    Raises CatalogUnavailableError if the load seemed dead and was removed.
+    Raises CatalogUnavailableError if the load seemed dead and was removed, unless the same generation is there.
     """
-    if made.id in state.ids:
-        return abandoned(state, made.table, now_ms)
     if all(each.table != made.table for each in state.loading):
+        if made.id in state.ids:
+            return abandoned(state, made.table, now_ms)
         raise CatalogUnavailableError(
             f"the load of {made.id} took longer than a day, or its process hung: it was removed: load it again"
         )
-    generations = sorted((*state.generations, made), key=lambda each: rule.place(each.id))
-    return _with(state, generations=tuple(generations), loading=_without(state.loading, made.table))
+    others = [each for each in state.generations if each.id != made.id]
+    replaced = (Gone(each.table, now_ms) for each in state.generations if each.id == made.id)
+    return _with(
+        state,
+        generations=tuple(sorted((*others, made), key=lambda each: rule.place(each.id))),
+        loading=_without(state.loading, made.table),
+        gone=(*state.gone, *replaced),
+    )
 
 
 def abandoned(state: StoredState, table: str, now_ms: int) -> StoredState:
