@@ -134,6 +134,23 @@ def test_once_a_rollback_was_counted_no_fetch_reads_what_was_current_before(tabl
     reading.close()
 
 
+def test_a_look_that_began_last_and_was_served_first_brings_back_nothing_that_was_rolled_back(tables: Scripted):
+    now_s = 100.0
+    reading = Reading(cast("CatalogStorage", tables), lambda: now_s)
+    tables.change(current=NEW.id)
+
+    def another_look() -> None:
+        nonlocal now_s
+        now_s += 0.1
+        assert reading.trail() == [OLD.id, NEW.id]
+        tables.change(current=OLD.id, rollbacks=1)
+
+    tables.before["row 1"] = another_look
+    assert reading.rollbacks() == 1
+    assert reading.fetch([A], None).generation == OLD.id
+    reading.close()
+
+
 def test_a_table_that_was_removed_is_one_that_is_current_no_more(reading: Reading, tables: Scripted):
     reading.fetch([A], None)
     tables.change(current=NEW.id, generations=(NEW,), floor_ms=20)

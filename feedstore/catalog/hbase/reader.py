@@ -66,7 +66,9 @@ class Reading:
                 if is_current and made in latest.state.generations:  # and was not loaded again meanwhile
                     raise
             else:
-                if is_current or rule.is_complete(latest.state.floor_ms, made.as_of_ms):
+                # A look that began last may have been served first, so what a rollback has ended may still be held.
+                was_rolled_back = latest.state.rollbacks != about.state.rollbacks
+                if is_current or (not was_rolled_back and rule.is_complete(latest.state.floor_ms, made.as_of_ms)):
                     noted_ms = min(about.known_ms, latest.known_ms)  # it falls if the delta is lost meanwhile
                     known_ms = rule.known_ms(made.as_of_ms, noted_ms, latest.state.floor_ms)
                     return _merged(made, known_ms, asked, updates, records)
