@@ -34,15 +34,38 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
     sync(path.parent)
 
 
-def _made(path: Path, flags: int) -> int:
-    """Makes and opens a file. If root looks at a home of another user, that user must be able to change what was made:
-    the file gets the owner of its directory. Raises FileExistsError, OSError.
+def make_directory(path: Path) -> None:
+    """Makes a directory, and those that it is in; none if it is there. What root makes belongs to the owner of the
+    directory that it is in. Raises OSError.
     """
-    file = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    for each in (*reversed(path.parents), path):
+        if not each.exists():
+            each.mkdir(exist_ok=True)
+            give(each)
+
+
+def give(path: Path) -> None:
+    """Gives what root has made to the owner of its directory: in a home of another user, that user must be able to
+    read, change and remove it.
+    """
     if os.geteuid() == 0:
         with suppress(OSError):  # root of a container may be unable to give a file away
             directory = path.parent.stat()
-            os.fchown(file, directory.st_uid, directory.st_gid)
+            os.chown(path, directory.st_uid, directory.st_gid, follow_symlinks=False)
+
+
+def opened(path: Path) -> int:
+    """Opens a file for reading and writing, and makes it if it is missing. Raises OSError."""
+    try:
+        return _made(path, os.O_RDWR)
+    except FileExistsError:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+
+
+def _made(path: Path, flags: int) -> int:
+    """Makes and opens a file. Raises FileExistsError, OSError."""
+    file = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    give(path)
     return file
 
 
@@ -77,11 +100,7 @@ def changing(path: Path, within_s: float = CHANGE_WAIT_S) -> Iterator[None]:
 
     Raises OSError, also if another process has been in the block for `within_s`.
     """
-    name = path.with_name(path.name + ".lock")
-    try:
-        lock = _made(name, os.O_RDWR)
-    except FileExistsError:
-        lock = os.open(name, os.O_RDWR | os.O_CLOEXEC)
+    lock = opened(path.with_name(path.name + ".lock"))
     try:
         if not locked(lock, within_s):
             reason = f"another process has been changing it for {within_s:g} s: it may be suspended"

@@ -158,6 +158,21 @@ def test_what_root_makes_in_the_home_of_another_user_belongs_to_that_user(guarde
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_a_catalog_that_root_builds_in_the_home_of_another_user_belongs_to_that_user(guarded: Cli) -> None:
+    """Its worker must be able to read it, to build the next one, and to remove this one."""
+    with (guarded.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n")
+    for path in (guarded.home, *guarded.home.rglob("*")):
+        os.chown(path, ANOTHER_USER, ANOTHER_USER)
+    guarded("catalog", "build", "pins")
+    directory = guarded.home / "data" / "a.catalog"
+    assert len(list(directory.glob("pins/gen-*/generation.json"))) == 1
+    made = [directory, *directory.rglob("*")]
+    others = [path for path in made if (path.stat().st_uid, path.stat().st_gid) != (ANOTHER_USER, ANOTHER_USER)]
+    assert others == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_a_file_of_tokens_is_not_taken_from_its_owner(guarded: Cli) -> None:
     guarded("token", "new", "--name", "web", "--scope", "read")
     # Other sessions of pytest close the directory that those of all tests are in.

@@ -105,8 +105,8 @@ class Directory:
     def announce(self, as_of_ms: int, unique: str) -> Path:
         """Makes the directory of a load, which collections see."""
         path = self.path / f"gen-{as_of_ms}-{unique}{_NEW}"
+        self._make(path)
         with unavailable(path):
-            path.mkdir(parents=True)
             try:
                 durable.sync(self.path)
             except OSError:
@@ -117,13 +117,20 @@ class Directory:
     def announce_delta(self, unique: str) -> Path:
         """Makes the directory in which a delta is created."""
         path = self.path / f"delta-{unique}{_NEW}"
-        with unavailable(path):
-            path.mkdir(parents=True)
+        self._make(path)
         return path
+
+    def _make(self, path: Path) -> None:
+        with unavailable(path):
+            durable.make_directory(self.path)
+            path.mkdir()
+            durable.give(path)
 
     def finish(self, new: Path, path: Path) -> None:
         """Gives a whole directory its final name. If there is one of that name already, that one stays."""
         with unavailable(path):
+            for each in new.iterdir():
+                durable.give(each)
             try:
                 new.rename(path)
             except OSError:  # a directory that is not empty is not replaced
@@ -213,8 +220,8 @@ class Directory:
     def building(self, builder: BuiltBy) -> Iterator[None]:
         """Locks BUILDING for one builder. Raises BeingBuiltError. The system frees the lock if this process dies."""
         with unavailable(self.building_file):
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = os.open(self.building_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            durable.make_directory(self.path)
+            file = durable.opened(self.building_file)
         try:
             with unavailable(self.building_file):
                 if not durable.locked(file, 0.0):
@@ -232,7 +239,7 @@ class Directory:
         another process has it for LOCK_WAIT_S.
         """
         with unavailable(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
+            durable.make_directory(self.path)
         with held(self.path, LOCK_WAIT_S):
             yield
 
