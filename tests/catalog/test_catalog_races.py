@@ -4,6 +4,7 @@ import fcntl
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +13,13 @@ from unittest import mock
 import pytest
 
 from feedstore.catalog import checks, rule
-from feedstore.catalog.port import CatalogRefusedError, CatalogUnavailableError, Update
+from feedstore.catalog.port import (
+    CatalogRefusedError,
+    CatalogStore,
+    CatalogUnavailableError,
+    Collected,
+    Update,
+)
 from feedstore.catalog.rocksdb import delta, directory
 from feedstore.catalog.rocksdb.directory import Directory, Names
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
@@ -401,3 +408,24 @@ def test_a_process_that_is_suspended_within_a_swap_stops_no_other_for_ever(
                     change()
         store.use(name)
         assert store.fetch([A]).records == {A: b"1"}
+
+
+def compacting(store: CatalogStore, act: Callable[[], object]) -> Collected:
+    """Collects an update of a store, and acts between its removal and the compaction."""
+    store.update([Update(A, 5, b"old")])
+    store.use(store.load(10, [(A, b"1")]).id)
+    with mock.patch.object(*before(delta.rocksdb_files, "compact", Once(act))):
+        return store.collect(1)
+
+
+def test_updates_do_not_wait_for_a_compaction_of_the_delta(tmp_path: Path):
+    with closing(in_files(tmp_path, Clock()).store()) as store, ThreadPoolExecutor(1) as others:
+        collected = compacting(store, lambda: others.submit(store.update, [Update(A, 15, b"2")]).result(10))
+        assert collected.entries == 1
+        assert store.fetch([A]).records == {A: b"2"}
+
+
+def test_a_compaction_of_a_delta_that_is_closed_meanwhile_fails(tmp_path: Path):
+    store = in_files(tmp_path, Clock()).store()
+    with pytest.raises(CatalogUnavailableError, match="delta"):
+        compacting(store, store.close)

@@ -245,8 +245,12 @@ class OwnDelta:
                 break
             after = keys[-1] + b"\0"
         if removed:
-            with self._lock, _failing(self._path):
-                rocksdb_files.compact(self._path, self._owned().families[_UPDATES])
+            with self._lock:
+                family = self._owned().families[_UPDATES]
+            # Without the lock, or all updates would wait. If the files are closed meanwhile, that waits for the end of
+            # this.
+            with _failing(self._path):
+                rocksdb_files.compact(self._path, family)
         self._removed_ms = limit_ms
         return removed
 
