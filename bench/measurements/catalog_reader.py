@@ -191,7 +191,7 @@ class EveryKey:
         self._takes_s = takes_s
         self._record = record_of(Pin(1, 2, 3, 4), deleted=False)
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # in time
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:  # noqa: ARG002  # in time
         if self._takes_s:
             time.sleep(self._takes_s)
         return Fetched(dict.fromkeys(keys, self._record), "1-a", self._now_ms() - BEHIND_MS)

@@ -142,12 +142,14 @@ class CatalogFetcher(Protocol):
     store, `fetch` may raise CatalogUnavailableError.
     """
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:
         """The records of up to MAX_KEYS keys, all from one generation: the one that is current when the call begins.
 
-        deadline_s: a time of the adapter's monotonic clock; adapters in files ignore it. The answer's `known_ms` is the
-        delta's, from before any record was read. It is the generation's as_of instead if that is later, or if the delta
-        is not complete since then.
+        deadline_s: a time of the adapter's monotonic clock; adapters in files ignore it. oldest_ms: if the answer may
+        lack changes up to this time, another cluster is asked, if there are several; the newest answer is given.
+
+        The answer's `known_ms` is the delta's, from before any record was read. It is the generation's as_of instead if
+        that is later, or if the delta is not complete since then.
 
         Raises NoGenerationError; CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
         """

@@ -166,7 +166,7 @@ class Catalog(Generic[T]):
             missed = asked if taken is NOTHING_HELD else taken.missed
             boarded = self._flights.board(missed, now_s, max(deadline_s, now_s + self._within_s))
         if boarded.own is not None:
-            self._start(boarded.own)
+            self._start(boarded.own, oldest_ms)
         return taken, boarded
 
     # What the stream of updates says
@@ -267,8 +267,8 @@ class Catalog(Generic[T]):
     # Flights
     # ------------------------------------------------------------------------------------------------------------------
 
-    def _start(self, flight: Flight[T]) -> None:
-        read = partial(self._reader.fetch, flight.keys, flight.until_s)
+    def _start(self, flight: Flight[T], oldest_ms: int) -> None:
+        read = partial(self._reader.fetch, flight.keys, flight.until_s, oldest_ms)
         attempt = Attempt("catalog", read, partial(self._ended, flight), self.clock)
         try:
             if not self._reads.start(attempt):

@@ -32,8 +32,20 @@ class CatalogReplicas:
         reads = {each.name: each.reads for each in sources}
         self._contest = Contest(reads, within_s, clock, CatalogUnavailableError, CatalogUnavailableError)
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
-        failed = None
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:
+        newest = answer = self._fetch(keys, deadline_s)
+        behind: list[tuple[str, str]] = []
+        while answer.known_ms < oldest_ms and len(behind) + 1 < len(self._readers):
+            behind.append((answer.cluster, "further behind than was asked for"))
+            try:
+                answer = self._first(keys, deadline_s, behind)
+            except CatalogUnavailableError:
+                break
+            newest = max(newest, answer, key=lambda each: each.known_ms)
+        return newest
+
+    def _fetch(self, keys: Sequence[bytes], deadline_s: float | None) -> Fetched:
+        failed = []
         quiet = self._contest.health.quiet
         if quiet in self._in_place:
             # Unlike for a page, nothing about this read is noted.
@@ -41,7 +53,10 @@ class CatalogReplicas:
                 return self._in_place[quiet].fetch(keys, deadline_s)._replace(cluster=quiet)
             except CatalogUnavailableError as error:
                 self._contest.health.failed(quiet)
-                failed = (quiet, str(error))
+                failed = [(quiet, str(error))]
+        return self._first(keys, deadline_s, failed)
+
+    def _first(self, keys: Sequence[bytes], deadline_s: float | None, failed: Sequence[tuple[str, str]]) -> Fetched:
         name, fetched = self._contest.first(
             lambda name, until_s: self._readers[name].fetch(keys, until_s), deadline_s, failed
         )

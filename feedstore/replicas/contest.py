@@ -49,14 +49,14 @@ class Contest:
         self._tracer = tracer
 
     def first(
-        self, ask: Callable[[str, float], T], deadline_s: float | None, failed: tuple[str, str] | None = None
+        self, ask: Callable[[str, float], T], deadline_s: float | None, failed: Sequence[tuple[str, str]] = ()
     ) -> tuple[str, T]:
         """The name of the cluster that answered first, and its answer.
 
         ask: asks the cluster of a name, until a time of the clock at most. If it raises `NotNowError`, the cluster has
             failed, and another one is asked; any other error is passed on. It may run on several threads at once, and
             longer than this call.
-        failed: a cluster that has already failed, and how.
+        failed: clusters that are not asked, and why: they have already failed, or what they said is not enough.
 
         Raises `late` or `unavailable`, with what every cluster said.
         """
@@ -75,9 +75,9 @@ class Contest:
         if probe is not None and begin(probe, self.health.ended, is_probe=True) is None:
             self.health.failed(probe, probe=True)
         question = _Question(self.health, begin, span, Pace(hedge_after_s), self._clock)
-        if failed is not None:
-            candidates = [candidate for candidate in candidates if candidate.name != failed[0]]
-            question.failures.append(_failure(*failed))
+        for name, error in failed:
+            candidates = [candidate for candidate in candidates if candidate.name != name]
+            question.failures.append(_failure(name, error))
         winner = question.run(candidates, deadline_s)
         if winner is not None:
             return winner.name, winner.answer

@@ -97,7 +97,7 @@ class Replicas:
             return Answer(replica.tables[table].read(row, after, limit), replica.name, self._behind_ms(watermark_ms))
         except UnavailableError as error:
             self._health.failed(replica.name)
-            return self._from_any(table, row, after, limit, deadline_s, (replica.name, str(error)))
+            return self._from_any(table, row, after, limit, deadline_s, [(replica.name, str(error))])
 
     def which_hold(self, table: str, row: bytes, column: bytes, deadline_s: float) -> dict[str, bool | None]:
         """Which clusters have a column; None: no answer. All are asked, past open breakers too: it is for people."""
@@ -139,9 +139,9 @@ class Replicas:
         after: bytes | None,
         limit: int,
         deadline_s: float | None,
-        failed: tuple[str, str] | None = None,
+        failed: Sequence[tuple[str, str]] = (),
     ) -> Answer:
-        """failed: a cluster that has already failed, and how."""
+        """failed: clusters that have already failed, and how."""
         watermarks_ms = self._watermarks.copy()  # before any read, as in `read`
         name, columns = self._contest.first(self._asking(table, row, after, limit), deadline_s, failed)
         return Answer(columns, name, self._behind_ms(watermarks_ms[name]))

@@ -53,7 +53,7 @@ class FakeReader:
         self.on_read: Callable[[], None] = lambda: None
         self.closed = False
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:
         self.calls.append(list(keys))
         self.deadlines.append(deadline_s)
         assert self.gate.wait(LONG_S)

@@ -121,6 +121,24 @@ def test_a_cluster_that_lacks_updates_is_asked_last(pair: Pair):
     assert pair.fetch() == b"of b"
 
 
+def test_an_answer_that_is_older_than_was_demanded_is_asked_of_the_other_cluster(pair: Pair):
+    catalog: Catalog[bytes] = catalog_of(pair.replicas, pair.clock, pair.clock.now_ms)
+    pair.a.known_ms = START_MS - 20_000
+    for _ in range(2 * FAILURES):
+        assert catalog.begin([KEY], max_behind_ms=5_000).result().records == {KEY: b"of b"}
+        catalog.rolled_back()  # nothing is held
+    assert pair.breakers() == ["closed", "closed"], "an old answer is no failure"
+    assert catalog.begin([KEY]).result().records == {KEY: b"of a"}, "nothing was demanded"
+
+
+def test_if_all_answers_are_older_than_was_demanded_the_newest_is_given(pair: Pair):
+    pair.a.known_ms, pair.b.known_ms = START_MS - 20_000, START_MS - 10_000
+    assert pair.replicas.fetch([KEY], None, START_MS).cluster == "b"
+    assert (len(pair.a.calls), len(pair.b.calls)) == (1, 1), "each was asked once"
+    pair.b.fails = 1
+    assert pair.replicas.fetch([KEY], None, START_MS).cluster == "a", "the other one does not answer"
+
+
 def test_how_far_the_clusters_are_is_looked_at_once_a_second(pair: Pair):
     pair.a.known_ms = 0
     heard: dict[str, int | None] = {}
