@@ -12,14 +12,14 @@ from feedstore.catalog.hbase import state as states
 from feedstore.catalog.hbase import tables
 from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.state import GONE_MS, Building
-from feedstore.catalog.hbase.store import DEAD_AFTER_S, HBaseCatalogStore
+from feedstore.catalog.hbase.store import COUNT_EVERY_MS, DEAD_AFTER_S, HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Update
 from feedstore.catalog.rule import DEAD_LOAD_MS
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster, TableDefinition
 from tests.catalog.catalog_adapters import Clock
-from tests.catalog.hbase_model import ModelCluster
+from tests.catalog.hbase_model import ModelCluster, ModelRecords
 
 
 def test_a_builder_that_died_is_found_out_by_the_next_one():
@@ -53,6 +53,21 @@ def test_a_build_that_died_leaves_its_table_to_the_next_collection():
     clock.pass_s(GONE_MS / 1_000)
     store.collect(1)
     assert [name for name in model.administration.cells if name != CATALOGS] == []
+
+
+def test_one_of_several_workers_counts_the_updates():
+    """That is a walk over all of them. It is repeated without anything to remove, so that a delta that grows shows."""
+    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
+    stores = [
+        HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s) for _ in range(3)
+    ]
+    with mock.patch.object(ModelRecords, "timestamps", autospec=True, side_effect=ModelRecords.timestamps) as walked:
+        for walks in (1, 2, 3):
+            stores[0].update([Update(b"%d" % walks, 10, b"1")])
+            for store in stores:
+                store.collect(1)
+            assert (walked.call_count, stores[0].delta().entries) == (walks, walks)
+            clock.pass_s(COUNT_EVERY_MS / 1_000)
 
 
 def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():

@@ -29,8 +29,8 @@ BEAT_S: Final = 5.0
 DEAD_AFTER_S: Final = 30.0
 """A build that notes nothing for this long counts as dead."""
 
-COUNT_EVERY_S: Final = 600.0
-"""The updates are counted at least this often, even if there are none to remove."""
+COUNT_EVERY_MS: Final = 600_000
+"""The updates are counted this often, by one of the processes that collect, even if there are none to remove."""
 
 
 class HBaseCatalogStore(Reading):
@@ -53,7 +53,6 @@ class HBaseCatalogStore(Reading):
         self._wall_ms = wall_ms
         self._unique = unique
         self._pause = pause
-        self._counted_s = float("-inf")
         self._build = ""
         """The id of the build that this store is in."""
 
@@ -181,10 +180,9 @@ class HBaseCatalogStore(Reading):
     def _remove_updates(self, state: StoredState) -> int:
         """Removes the updates below the floor. It walks over all updates, if there may be any to remove."""
         limit_ms = states.limit_ms(state)
-        now_s = self._clock()
-        if limit_ms <= state.collected_ms and now_s - self._counted_s < COUNT_EVERY_S:
+        now_ms = self._wall_ms()
+        if limit_ms <= state.collected_ms and 0 <= now_ms - state.counted_ms < COUNT_EVERY_MS:
             return 0
         removed, left = self._tables.delta.remove(limit_ms)
-        self._counted_s = now_s
-        self._tables.row.change(lambda state: states.counted(state, limit_ms, left))
+        self._tables.row.change(lambda state: states.counted(state, limit_ms, left, now_ms))
         return removed
