@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import pytest
 
 from feedstore.catalog.counts import CatalogCounting
-from feedstore.catalog.metrics import metrics
+from feedstore.catalog.metrics import counts
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Generation
 from feedstore.catalog.replicas import CatalogSource
 from feedstore.catalog.service import CatalogState
 from feedstore.catalog.watch import CatalogWatch, Facts
 from feedstore.clocks import APART_MAX_MS
+from feedstore.metering.meter import Spread
 from feedstore.replicas.attempts import InPlace
 from tests.catalog.reader_fakes import FakeReader
 
@@ -159,11 +160,9 @@ def test_metrics_say_how_long_the_current_generation_took_and_which_cluster_answ
     counting.fetched(None, 1.0)
     facts = Facts(using(NEW._replace(took_ms=2_500)), Delta(1, 5_000, 0), 6_000, swaps=3)
     state = CatalogState("pins", {"a": facts, "b": None}, counting.counts(), 0, None)
-    samples = {
-        (each.name, *each.labels.values()): each.value for found in metrics([state], 6_000) for each in found.samples
-    }
+    found = counts([state], 6_000)
+    samples = {(each.name, *each.labels): each.value for each in [*found.counters, *found.gauges]}
     assert samples["feed_catalog_build_seconds", "pins", "a"] == 2.5
     assert samples["feed_catalog_swaps_total", "pins", "a"] == 3
-    assert samples["feed_catalog_fetch_seconds_count", "pins", "a"] == 2
-    assert samples["feed_catalog_fetch_seconds_sum", "pins", "a"] == 0.5
+    assert Spread("feed_catalog_fetch_seconds", ("pins", "a"), [2], 0.5) in found.spreads
     assert samples["feed_catalog_failed_fetches_total", "pins"] == 1
