@@ -114,7 +114,7 @@ format: $(VENV)/lint ## rewrite what the formatter and safe fixes can
 	@$(BIN)/ruff check --fix-only --quiet .
 	@$(BIN)/ruff format --quiet .
 
-schemas: $(VENV)/run ## write schemas/, docs/metrics.md and the dashboard from the code
+schemas: $(VENV)/run ## write schemas/, docs/configuration.md, docs/metrics.md and the dashboard from the code
 	@$(BIN)/python -m workers.app.schemas
 	@$(BIN)/python -m deploy.monitoring.dashboard
 

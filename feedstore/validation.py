@@ -75,6 +75,11 @@ def refused(error: msgspec.ValidationError, value: object, into: Any, *, table: 
     return Refused(_short(field), f"unknown; there are: {', '.join(fields)}" if fields else "unknown; there are none")
 
 
+def expected(into: Any) -> str:
+    """The words for what a value of a type must be, in a file with tables."""
+    return _expected(_type_of(into), "a table")
+
+
 def is_text(into: Any) -> bool:
     """Whether a value of a type may be any text, or a path."""
     return any(

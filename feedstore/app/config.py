@@ -97,6 +97,35 @@ dead_letters_in_a_row = 100   # if so many messages in a row cannot be processed
 sample = 0.01                 # the share of requests that are recorded, if their client does not say
 """
 
+REST = """\
+[[clusters]]
+name = "a"                    # what commands, metrics and pages call it; a cluster keeps its name
+url = "rocksdb:data/a"        # where it is
+# zookeeper = "10.0.0.2:2181"   # that of the cluster; only feedctl table needs it
+
+[http]
+cursor_key = "cursor.key"     # the file with the key that signs cursors; it is made at the first start
+threads = 32                  # how many calls of each kind may wait for servers at once
+connections = 1000            # how many connections a server has at most
+
+[follows]
+shards = ["sqlite:data/follows.db"]   # its databases; their number and their order never change
+
+[queue]
+url = "embedded:data/queue.db"   # where it is
+replication = 3               # copies of each partition in Kafka; an embedded queue has none
+
+[hbase]
+jars = ""                     # the Java class path with HBase's jars and ours; only feedctl table needs it
+
+[catalogs.pins]
+stale_max = "10m"             # how much longer than ttl a web process may show a record if no cluster answers
+missing = "source"            # a pin that has no record: "source" asks the follow store, "skip" leaves it out
+"""
+"""Comments of the same form on all other keys: those that a new `feed.toml` does without, and those that speak for
+themselves in it. Every key has one here or there, because docs/configuration.md is made of them.
+"""
+
 
 ClusterScheme = Literal["rocksdb", "hbase"]
 FollowsScheme = Literal["sqlite", "mysql"]
@@ -188,7 +217,9 @@ class WorkerSettings(
     canary_ms: MsTo1h | None = None
 
 
-class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FeedToml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The sections of a `feed.toml`, as they are in the file."""
+
     feed: FeedSettings
     limits: _Limits
     clusters: Annotated[list[_Cluster], Meta(min_length=1, max_length=16)]
@@ -205,7 +236,7 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 _KEYS: Final = {
     section.name: {key.encode_name: key.type for key in msgspec.structs.fields(section.type)}
-    for section in msgspec.structs.fields(_File)
+    for section in msgspec.structs.fields(FeedToml)
     if isinstance(section.type, type)
 }
 """The keys that a variable may override, with their types, by section. Those of clusters and catalogs cannot be, as
@@ -213,18 +244,23 @@ these have names.
 """
 
 _PREFIX: Final = "FEED_"
-_OTHERS: Final = (
-    "FEED_HOME",
-    "FEED_CURSOR_KEY",
-    "FEED_KAFKA_PASSWORD",
-    "FEED_KAFKA_KEY_PASSWORD",
-    "FEED_MYSQL_PASSWORD",
-    "FEED_RESTART_S",
-    "FEED_SITES",
-)
-"""Variables that override no key: secrets, the home, and what the images of the Docker clusters read."""
+OTHERS: Final[Mapping[str, str]] = {
+    "FEED_HOME": "the home of a command without `--home`; without both, it is `.feed`",
+    "FEED_CURSOR_KEY": "the key that signs cursors, 64 hexadecimal digits; it comes before `[http] cursor_key`",
+    "FEED_KAFKA_PASSWORD": "the password for Kafka, if the queue's url has no `password_file`",
+    "FEED_KAFKA_KEY_PASSWORD": "the password of the client's own key for Kafka",
+    "FEED_MYSQL_PASSWORD": "the password for the databases, if a shard's url has no `password_file`",
+    "FEED_RESTART_S": "only the images of the Docker clusters read it",
+    "FEED_SITES": "only the images of the Docker clusters read it",
+}
+"""What the variables mean that override no key."""
 _OTHER_PREFIXES: Final = ("FEED_CLUSTER_", "FEED_TEST_", "FEED_WEB_")
 """Variables of the tools around this program begin with one of these."""
+
+
+def variable(section: str, key: str) -> str | None:
+    """The variable that overrides a key; None if none does."""
+    return f"{_PREFIX}{section}_{key}".upper() if key in _KEYS.get(section, {}) else None
 
 
 @dataclass(frozen=True)
@@ -357,9 +393,9 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         raise ConfigError(f"{path}: not valid TOML: {error}") from error
     sources = _overridden(raw, path, environ)
     try:
-        file = msgspec.convert(raw, _File, dec_hook=settings.decoded)
+        file = msgspec.convert(raw, FeedToml, dec_hook=settings.decoded)
     except msgspec.ValidationError as error:
-        refused = validation.refused(error, raw, _File, table="a table")
+        refused = validation.refused(error, raw, FeedToml, table="a table")
         raise ConfigError(f"{sources.blamed(_key_in(refused.field))}: {refused}") from error
     names = [cluster.name for cluster in file.clusters]
     if len(set(names)) < len(names):
@@ -413,7 +449,7 @@ def _overridden(raw: dict[str, object], path: Path, environ: Mapping[str, str]) 
     """Puts the values of the environment into the tables of a `feed.toml`. Raises ConfigError for a variable that
     nothing reads.
     """
-    names = {f"{_PREFIX}{section}_{key}".upper(): (section, key) for section, some in _KEYS.items() for key in some}
+    names = {str(variable(section, key)): (section, key) for section, some in _KEYS.items() for key in some}
     variables: dict[str, str] = {}
     for name, text in environ.items():
         if not name.startswith(_PREFIX):
@@ -430,9 +466,9 @@ def _overridden(raw: dict[str, object], path: Path, environ: Mapping[str, str]) 
 
 
 def _refuse_unknown(name: str, names: Iterable[str]) -> None:
-    if name in _OTHERS or name.startswith(_OTHER_PREFIXES):
+    if name in OTHERS or name.startswith(_OTHER_PREFIXES):
         return
-    near = difflib.get_close_matches(name, [*names, *_OTHERS], n=1, cutoff=0.7)
+    near = difflib.get_close_matches(name, [*names, *OTHERS], n=1, cutoff=0.7)
     rather = f"; the nearest that there is: {near[0]}" if near else ""
     raise ConfigError(f"the environment's {name}: nothing reads this variable{rather}; rename it or unset it")
 

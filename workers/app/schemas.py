@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from feedstore.following.layout import golden_vectors
-from workers.app import metrics
+from workers.app import config_page, metrics
 from workers.catalog import messages as catalog_messages
 from workers.following import messages, packs
 
@@ -48,6 +48,7 @@ def _part(name: str, value: Any) -> Any:
 
 
 EXPORTS: dict[str, Callable[[], str]] = {
+    "docs/configuration.md": config_page.page,
     "docs/metrics.md": metrics.page,
     "schemas/cell-layout.json": golden_vectors,
     "schemas/packs.json": lambda: _pretty(packs.golden_vectors()),
