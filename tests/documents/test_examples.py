@@ -3,6 +3,7 @@
 import os
 import re
 import shlex
+import sys
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
@@ -15,6 +16,7 @@ from feedstore.app import config as configuration
 from feedstore.app.catalogs import open_catalog
 from feedstore.catalog.pins import key_of
 from feedstore.domain import Pin
+from feedstore.errors import NotNowError
 from feedstore.metering import Program
 from tests.cli.command import Cli
 
@@ -92,3 +94,19 @@ def test_what_the_page_of_the_catalog_shows_to_python(home: Cli):
     with open_catalog(config, "pins") as pins:
         [record] = pins.begin([key_of(12345)]).result().records.values()
     assert record == Pin(12345, 2, 9, record.created_ms)
+
+
+@pytest.mark.processes
+def test_what_the_page_of_the_library_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    [code] = blocks("docs/python.md", "python", "Test your application")
+    here: dict[str, Any] = {}
+    exec(code, here)
+    here["test_a_follower_sees_a_pin"](tmp_path)
+
+    (tmp_path / "feed").rename(tmp_path / ".feed")
+    monkeypatch.chdir(tmp_path)
+    [code] = blocks("docs/python.md", "python", "Open and close")
+    exec(code, here)
+    with pytest.raises(NotNowError):
+        here["services"].feeds.page(1)
