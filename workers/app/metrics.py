@@ -37,10 +37,11 @@ _HEAD: Final = """\
 Every metric of every process, for people who write rules and dashboards. `make schemas` writes this page from the
 code: do not edit it. How to have them served: [operating.md](operating.md#metrics).
 
-Names never change. Counters count from the start of each process. What is unknown has no sample: ask for `absent(...)`
-where that matters. Several processes may say the same of a group or a cluster: take the `max by (group)`. The column
-*by* names the commands that serve a metric (`worker`: `work`, `relay`, `expand` and `write`; `work` does what the other
-three do apart). A `serve` that is the worker of its home serves those of `work`, too.
+Names do not change from the first release on. Counters count from the start of each process. What is unknown has no
+sample: ask for `absent(...)` where that matters. Several processes may say the same of a group or a cluster: take the
+`max by (group)`. The column *by* names the commands that serve a metric (`worker`: `work`, `relay`, `expand` and
+`write`; `work` does what the other three do apart). A `serve` that is the worker of its home serves those of `work`,
+too.
 """
 
 
