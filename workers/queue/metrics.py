@@ -35,8 +35,9 @@ CALL_SECONDS: Final = _METERED.histogram(
 )
 FAILURES: Final = _METERED.counter(
     "feed_queue_failures_total",
-    "A worker's calls that the queue did not answer (`unavailable`; consumers of Kafka hear nothing instead), messages"
-    " that are too large for it (`refused`), and polls whose messages are gone or damaged (`lost`)",
+    "A worker's calls that the queue did not answer (`unavailable`; consumers of Kafka hear nothing instead, and count"
+    " polls of a partition that cannot be read), messages that are too large for it (`refused`), and polls whose"
+    " messages are gone, or damaged in a file (`lost`)",
     _TOPIC,
     _CALL,
     Label("reason", ("unavailable", "refused", "lost")),

@@ -122,6 +122,7 @@ class KafkaConsumer(Reader):
             self._ahead.drop(partition)
             self._delivered.pop(partition, None)
             self._lost.pop(partition, None)
+            self._damaged_s.pop(partition, None)
             self._begun_unled.discard(partition)
 
     def _prepare(self) -> None:

@@ -23,6 +23,7 @@ from kafka.structs import TopicPartition
 
 from feedstore.lazy import closed_on_error
 from workers.queue.kafka.address import KafkaAddress
+from workers.queue.kafka.damage import name_unreadable
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.producers import FLUSH_S, REQUEST_MS, Producers
 from workers.queue.kafka.queue import connect
@@ -80,6 +81,7 @@ class KafkaDeadLetters:
             with closed_on_error(client):
                 _check_there(address, client.partitions_for_topic(address.named(DEAD)))
                 client.assign([TopicPartition(address.named(DEAD), 0)])
+                name_unreadable(client._fetcher)  # noqa: SLF001 - it has no settings for it
         return cls(address, client)
 
     def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:

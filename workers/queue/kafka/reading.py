@@ -12,6 +12,7 @@ from kafka.structs import TopicPartition
 
 from workers.queue.kafka import coordinators
 from workers.queue.kafka.address import KafkaAddress
+from workers.queue.kafka.damage import UnreadableBatchError, name_unreadable
 from workers.queue.kafka.errors import translated
 from workers.queue.kafka.prefetch import PrefetchBuffer
 from workers.queue.port import Message, PositionLostError, QueueError, QueueUnavailableError, check_limit
@@ -37,6 +38,9 @@ REQUEST_S: Final = 10.0
 """How long one call for positions or offsets may take before it counts as unavailable."""
 CLOSE_S: Final = 5.0
 
+DAMAGED_REST_S: Final = 10.0
+"""How long a partition rests whose next batch cannot be read: each attempt costs a poll of all partitions."""
+
 
 def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
     """Opens a client that never moves a position by itself; raises kafka-python's errors. options: further ones."""
@@ -54,6 +58,7 @@ def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
         **address.options(),
     )
     coordinators.calm(made._coordinator)  # noqa: SLF001 - it has no settings for it
+    name_unreadable(made._fetcher)  # noqa: SLF001 - as above
     return made
 
 
@@ -97,6 +102,8 @@ class Reader:
         self._ahead = PrefetchBuffer()
         self._lost: dict[int, str] = {}
         """The error of each partition whose position is lost."""
+        self._damaged_s: dict[int, float] = {}
+        """When the next batch of a partition could not be read."""
         self._client = client(address, **options)
         try:
             self._begin_reading()
@@ -176,6 +183,9 @@ class Reader:
                 places = error.divergent_offsets
                 self._note_lost({place: self._client.position(place, timeout_ms=timeout_ms) for place in places})
                 return
+            except UnreadableBatchError as error:
+                self._damaged_s[error.place.partition] = time.monotonic()
+                raise
         for place, records in fetched.items():
             messages = [Message(place.partition, record.offset, record.value or b"") for record in records]
             self._ahead.add(place.partition, messages)
@@ -189,14 +199,18 @@ class Reader:
         return fetched
 
     def _choose(self, limit: int) -> None:
-        """Pauses the partitions of which enough messages wait here: they would block the others; resumes the rest."""
+        """Pauses the partitions of which enough messages wait here, and those that were damaged a moment ago: they
+        would block the others; resumes the rest.
+        """
         full = self._ahead.size >= MAX_AHEAD_BYTES
+        damaged_since_s = time.monotonic() - DAMAGED_REST_S
+        self._damaged_s = {each: at_s for each, at_s in self._damaged_s.items() if at_s > damaged_since_s}
         paused = self._client.paused()
         for place in self._client.assignment():
-            enough = full or self._ahead.of(place.partition) >= limit
-            if enough and place not in paused:
+            rests = full or self._ahead.of(place.partition) >= limit or place.partition in self._damaged_s
+            if rests and place not in paused:
                 self._client.pause(place)
-            elif not enough and place in paused:
+            elif not rests and place in paused:
                 self._client.resume(place)
 
     def _note_lost(self, positions: Mapping[TopicPartition, int]) -> None:
