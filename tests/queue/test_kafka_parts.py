@@ -491,6 +491,11 @@ class Brokers:
         (1, "retention.bytes", "1000000", True),
         (1, "message.timestamp.type", "CreateTime", True),
         (1, "max.message.bytes", "1000", False),
+        (1, "compression.type", "zstd", True),
+        (1, "compression.type", "lz4", True),
+        (1, "compression.type", "snappy", True),
+        (1, "compression.type", "gzip", False),
+        (1, "compression.type", "uncompressed", False),
     ],
 )
 def test_topics_that_could_lose_what_they_acknowledged_are_refused_by_name(
@@ -530,6 +535,16 @@ def test_each_difference_that_a_command_does_not_correct_says_who_does() -> None
     assert "set queue.partitions in feed.toml to 2" in mend("partitions", fixable=False)
     assert "kafka-reassign-partitions.sh" in mend("replication", fixable=False)
     assert "configuration of the brokers" in mend("offsets.retention.minutes", fixable=False)
+
+
+def test_topics_that_compress_are_refused_with_what_reads_the_messages_that_are_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    address = parse("kafka://one:9092", Path(), {})
+    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {"compression.type": "zstd"}, 1))
+    with pytest.raises(UnsafeTopicsError, match=r"messages that are there .*lz4, python-snappy or zstandard"):
+        topics.refuse_unsafe(address, wanted)
 
 
 def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,9 @@ class DamagedQueueError(QueueError, MisconfiguredError):
 
 
 class UnsafeTopicsError(QueueUnavailableError, MisconfiguredError):
-    """Settings of topics could lose acknowledged messages. No worker starts on them; the message names each setting."""
+    """Settings of topics could lose acknowledged messages, or make them unreadable. No worker starts on them; the
+    message names each setting.
+    """
 
 
 class GroupBusyError(QueueError, NotNowError):

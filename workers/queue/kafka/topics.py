@@ -41,6 +41,16 @@ _BY_HAND: Final[Mapping[str, str]] = {
 }
 """What corrects a difference that `apply` does not."""
 
+_BY_APPLY: Final = "feedctl topics apply mends it"
+_AFTER_APPLY: Final[Mapping[str, str]] = {
+    "compression.type": "; to read the messages that are there already, install the Python package of their codec (lz4,"
+    " python-snappy or zstandard) wherever this program reads them"
+}
+"""What is left to do once `apply` has corrected a difference."""
+
+_READ_CODECS: Final = frozenset({"gzip", "uncompressed"})
+"""The compressions that every reader can read, without a package for them."""
+
 _RECORD_OVERHEAD_BYTES = 48_576
 _FOREVER = -1
 _BROKER: Final = "broker "
@@ -63,7 +73,7 @@ class TopicDefinition:
 class TopicDifference(NamedTuple):
     """How a topic differs from its definition. what: `missing`, `partitions`, `replication` or a setting's name.
     fixable: whether `apply` mends it; if not, the operator of the brokers must. is_unsafe: whether acknowledged
-        messages could be lost, or be gone before a group has read them.
+        messages could be lost, or be gone before a group has read them, or come in a form that no reader can read.
     """
 
     topic: str
@@ -81,7 +91,9 @@ class TopicDifference(NamedTuple):
     @property
     def mend(self) -> str:
         """What corrects it, in words that may end a sentence."""
-        return "feedctl topics apply mends it" if self.fixable else _BY_HAND[self.what].format(found=self.found)
+        if self.fixable:
+            return _BY_APPLY + _AFTER_APPLY.get(self.what, "")
+        return _BY_HAND[self.what].format(found=self.found)
 
     def __str__(self) -> str:
         unsafe = " (unsafe)" if self.is_unsafe else ""
@@ -97,6 +109,8 @@ def definitions(
             raise ValueError(f"{name}: expected at least 1, got {value}")
     common = {
         "cleanup.policy": "delete",
+        # Otherwise brokers compress what they take, by codecs that readers may not have.
+        "compression.type": "producer",
         # Retention counts by the brokers' clock: no other machine's can shorten it.
         "message.timestamp.type": "LogAppendTime",
         "min.insync.replicas": str(1 if replication == 1 else max(IN_SYNC_MIN, replication - 1)),
@@ -132,9 +146,7 @@ def differences(address: KafkaAddress, wanted: list[TopicDefinition]) -> list[To
 
 
 def refuse_unsafe(address: KafkaAddress, wanted: list[TopicDefinition]) -> None:
-    """Raises UnsafeTopicsError, which names each unsafe setting, if these topics could lose acknowledged messages;
-    QueueUnavailableError.
-    """
+    """Raises UnsafeTopicsError, which names each unsafe setting, if these topics have any; QueueUnavailableError."""
     with closing(connect(address)) as admin, translated(str(address)):
         unsafe = [each for each in _topic_differences(admin, wanted) if each.is_unsafe]
     if unsafe:
@@ -249,6 +261,7 @@ def _compare(
 _UNSAFE: Final = frozenset(
     {
         "cleanup.policy",
+        "compression.type",
         "message.timestamp.type",
         "min.insync.replicas",
         "retention.bytes",
@@ -260,6 +273,8 @@ _UNSAFE: Final = frozenset(
 
 def _is_safe(name: str, value: str, topic: TopicDefinition) -> bool:
     """Whether a setting is safe although it differs from the definition."""
+    if name == "compression.type":
+        return value in _READ_CODECS
     return name == "min.insync.replicas" and value.isdecimal() and int(value) >= min(IN_SYNC_MIN, topic.replication)
 
 
