@@ -23,6 +23,7 @@ from kafka.coordinator.consumer import ConsumerCoordinator
 from kafka.protocol.metadata import CoordinatorType, MetadataRequest
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from workers.following.redeliver import redeliver
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.queue.kafka import (
     KafkaAddress,
@@ -980,6 +981,38 @@ def test_a_letter_is_buried_again_in_a_topic_that_was_made_again(monkeypatch: py
     letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"two")
     assert [letter.value for letter in letters.letters(0, 10)] == [b"two"]
     letters.close()
+
+
+@pytest.mark.parametrize(
+    ("key", "headers"),
+    [
+        (None, []),
+        (b"key", [("topic", None), ("died_ms", b"soon")]),
+        (None, [("detail", b"\xff"), ("died_ms", b"9" * 14)]),
+    ],
+)
+def test_a_record_that_this_program_did_not_write_is_a_letter_that_can_be_dropped(
+    key: bytes | None, headers: list[tuple[str, bytes | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept all letters from being read, and no command removed it."""
+    topic = DeadTopic()
+    letters, _ = letters_of(topic, [Sender(topic)], monkeypatch)
+    letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"message")
+    for offset in (1, 2):
+        own = key and key + b"%d" % offset
+        topic.records.append(SimpleNamespace(offset=offset, key=own, value=b"x", headers=headers, timestamp=5))
+    letters.bury(DELIVERIES, "writer-a", "refused", "", 1, b"another message")
+    first, one, other, last = letters.letters(0, 10)
+    assert letters.letter(2) == one
+    assert (one.topic, one.group, one.reason, one.died_ms, one.value) == ("unknown", "unknown", "foreign", 5, b"x")
+    said: list[str] = []
+    assert redeliver(cast(Any, None), TOPICS, letters, [one], lambda _, why: said.append(why)) == 0
+    assert said == ["unknown_topic: this program knows no topic unknown in this home"]
+    assert letters.drop(one.id)
+    elsewhere, _ = letters_of(topic, [], monkeypatch)
+    for each in (letters, elsewhere):
+        assert each.letters(0, 10) == [first, other, last]
+        each.close()
 
 
 class Forgetful:

@@ -1,7 +1,8 @@
 """Dead letters in a topic of their own, `feed.dead`: one partition, kept for ever.
 
 A letter is a record: its value is the message, its headers say the rest, its key names what was buried, and its id is
-its offset + 1. A letter is dropped by appending a record of the same key without a value. All records before the first
+its offset + 1. A record of another program is a letter too: what it does not say is unknown, and its offset names it if
+it has no key. A letter is dropped by appending a record of the same key without a value. All records before the first
 remaining letter are deleted; dropped letters between remaining ones keep their space.
 
 Every process keeps the ids in memory and reads the new records before each call. Two processes that bury the same
@@ -10,6 +11,7 @@ letters, not for millions: people have to read them.
 """
 
 import contextlib
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -44,6 +46,8 @@ MAX_RECORD_BYTES: Final = 1_200_000
 """The largest record of the topic: a message of MAX_MESSAGE_BYTES and its headers."""
 MAX_DETAIL_CHARS: Final = 20_000
 """Longer details lose their middle."""
+
+_MS: Final = re.compile(r"[0-9]{1,13}")
 
 
 class KafkaDeadLetters:
@@ -165,11 +169,12 @@ class KafkaDeadLetters:
         for letter_id in [letter_id for letter_id in self._keys if letter_id <= begin]:
             del self._ids[self._keys.pop(letter_id)]
         for record in self._records(max(self._next, begin), end):
+            key = _identity(record)
             if record.value is None:
-                self._keys.pop(self._ids.pop(record.key, 0), None)
-            elif record.key not in self._ids:
-                self._ids[record.key] = record.offset + 1
-                self._keys[record.offset + 1] = record.key
+                self._keys.pop(self._ids.pop(key, 0), None)
+            elif key not in self._ids:
+                self._ids[key] = record.offset + 1
+                self._keys[record.offset + 1] = key
             self._next = record.offset + 1
         self._next = max(self._next, end)
 
@@ -213,14 +218,22 @@ def _cut(detail: str) -> str:
     return f"{detail[:half]}\n... {len(detail) - 2 * half} characters ...\n{detail[-half:]}"
 
 
+def _identity(record: Any) -> bytes:
+    """What names a letter to all processes: its key. Records of other programs may have none."""
+    key: bytes | None = record.key
+    return b"offset %d" % record.offset if key is None else key
+
+
 def _letter(record: Any) -> DeadLetter:
-    said = {name: text.decode("utf-8") for name, text in record.headers}
+    """The letter in a record, also if another program wrote it: one such record must not hide all letters."""
+    said = {name: text.decode("utf-8", "replace") for name, text in record.headers if text is not None}
+    died_ms = said.get("died_ms", "")
     return DeadLetter(
         record.offset + 1,
-        said["topic"],
-        said["group"],
-        said["reason"],
-        said["detail"],
-        int(said["died_ms"]),
+        said.get("topic", "unknown"),
+        said.get("group", "unknown"),
+        said.get("reason", "foreign"),
+        said.get("detail", f"this program did not write this record of {DEAD}"),
+        int(died_ms) if _MS.fullmatch(died_ms) else record.timestamp,
         record.value,
     )
