@@ -119,6 +119,12 @@ def test_the_poll_interval_is_five_minutes_unless_the_url_says_otherwise() -> No
         ("kafka://one:9092?security=SASL_SSL&user=feed", "mechanism"),
         ("kafka://one:9092?security=SASL_SSL&mechanism=PLAIN", "user"),
         ("kafka://one:9092?security=SASL_SSL&mechanism=PLAIN&user=feed", "FEED_KAFKA_PASSWORD"),
+        ("kafka://one:9092?ca=ca.pem", "ca: needs security=SSL or SASL_SSL"),
+        ("kafka://one:9092?security=SASL_PLAINTEXT&user=feed&cert=c.pem", "cert: needs security=SSL or SASL_SSL"),
+        ("kafka://one:9092?security=PLAINTEXT&key=k.pem", "key: needs security=SSL or SASL_SSL"),
+        ("kafka://one:9092?user=feed", "user: needs security=SASL_PLAINTEXT or SASL_SSL"),
+        ("kafka://one:9092?security=SSL&mechanism=PLAIN", "mechanism: needs security=SASL_PLAINTEXT or SASL_SSL"),
+        ("kafka://one:9092?password_file=secret", "password_file: needs security=SASL_PLAINTEXT or SASL_SSL"),
     ],
 )
 def test_a_url_that_cannot_be_used_says_what_was_expected(url: str, what: str) -> None:
@@ -137,7 +143,7 @@ def test_a_password_that_is_no_text_is_refused_and_not_repeated(name: str) -> No
 @pytest.mark.parametrize("name", ["password_file", "ca", "cert", "key"])
 def test_a_file_that_is_missing_is_named(name: str, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        parse(f"kafka://one:9092?{name}=nowhere", tmp_path, {})
+        parse(f"kafka://one:9092?security=SASL_SSL&{name}=nowhere", tmp_path, {})
 
 
 # Brokers that do not answer.

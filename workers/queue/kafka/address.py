@@ -22,7 +22,8 @@ _SECURITY = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 _POLL_INTERVAL = "max_poll_interval_ms"
 _FILES = ("ca", "cert", "key")
-_KEYS = ("security", "mechanism", "user", "password_file", *_FILES, "prefix", _POLL_INTERVAL)
+_LOGIN = ("mechanism", "user", "password_file")
+_KEYS = ("security", *_LOGIN, *_FILES, "prefix", _POLL_INTERVAL)
 _SERVER = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):([0-9]{1,5})")
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{0,100}")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -124,6 +125,7 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> KafkaAddress:
         raise ValueError(f"url: a user goes into user=..., and a password never into a url: use {PASSWORD}")
     servers = tuple(_server(text) for text in parts.netloc.split(","))
     values = _values(parts.query)
+    _refuse_ignored(values)
     password_file = values.pop("password_file", None)
     password = (
         _secret(environ, PASSWORD) if password_file is None else (base / password_file).read_text("utf-8").strip()
@@ -168,6 +170,16 @@ def _values(query: str) -> dict[str, str]:
         if not value and name != "prefix":
             raise ValueError(f"url: {name} is empty")
     return values
+
+
+def _refuse_ignored(values: Mapping[str, str]) -> None:
+    """Raises ValueError if the url's security would use no such thing: a url that names a certificate or a user must
+    not be read as one without encryption or login.
+    """
+    for names, needed in ((_FILES, ("SSL", "SASL_SSL")), (_LOGIN, ("SASL_PLAINTEXT", "SASL_SSL"))):
+        for name in names:
+            if name in values and values.get("security") not in needed:
+                raise ValueError(f"url: {name}: needs security={' or '.join(needed)}")
 
 
 def _number(name: str, text: str) -> int:
