@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import cycle
@@ -1024,11 +1025,14 @@ def test_a_record_that_this_program_did_not_write_is_a_letter_that_can_be_droppe
 class Forgetful:
     """A client of kafka-python whose broker has just started, and does not know the topic for a moment."""
 
-    def __init__(self) -> None:
+    def __init__(self, unauthorized: Iterable[str] = ()) -> None:
         self.ids = [UUID(int=1), UUID(int=0), UUID(int=1)]
         self.place = TopicPartition(DELIVERIES.name, 0)
         self.polled = [{self.place: [SimpleNamespace(offset=5, value=b"x")]}]
-        self._cluster = SimpleNamespace(topic_id=lambda _: self.ids.pop(0) if len(self.ids) > 1 else self.ids[0])
+        self._cluster = SimpleNamespace(
+            topic_id=lambda _: self.ids.pop(0) if len(self.ids) > 1 else self.ids[0],
+            unauthorized_topics={*unauthorized},
+        )
 
     def poll(self, **_: object) -> dict[TopicPartition, list[Any]]:
         return self.polled.pop() if self.polled else {}
@@ -1055,6 +1059,13 @@ def test_what_was_fetched_while_a_broker_did_not_know_the_topic_is_polled_later(
 ) -> None:
     monkeypatch.setattr(reading, "client", lambda *_, **__: Forgetful())
     tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
-    with pytest.raises(QueueUnavailableError, match="there is no topic"):
+    with pytest.raises(QueueUnavailableError, match=r"know no topic feed\.deliveries now.*topics apply"):
         tail.poll(10, 0)
     assert [message.offset for message in tail.poll(10, 0)] == [5]
+
+
+def test_a_right_that_was_taken_away_is_not_told_as_the_loss_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "client", lambda *_, **__: Forgetful([DELIVERIES.name]))
+    tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
+    with pytest.raises(QueueUnavailableError, match=r"may not see topic feed\.deliveries: .* Describe and Read$"):
+        tail.poll(10, 0)

@@ -10,7 +10,7 @@ import kafka
 from kafka.errors import LeaderNotAvailableError, LogTruncationError, OffsetOutOfRangeError
 from kafka.structs import TopicPartition
 
-from workers.queue.kafka import coordinators
+from workers.queue.kafka import coordinators, topic_ids
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.damage import UnreadableBatchError, name_unreadable
 from workers.queue.kafka.errors import translated
@@ -140,23 +140,27 @@ class Reader:
 
     def _topic_id(self) -> uuid.UUID | None:
         """The id of the topic by the client's metadata, which are never older than METADATA_MS, and are asked for again
-        after an error of a fetch. None if there is no topic; also if the brokers give topics no ids (before Kafka 2.8).
+        after an error of a fetch.
         """
-        found: uuid.UUID | None = self._client._cluster.topic_id(self._name)  # noqa: SLF001 - there is no other way
-        return found if found is not None and found.int else None
+        return topic_ids.of(self._client._cluster, self._name)  # noqa: SLF001 - there is no other way
 
     def _refuse_another_topic(self) -> None:
         """Raises PositionLostError if the topic was made again since this reader began: what it had not read of the
         earlier one is gone, and no offset means what it meant; QueueUnavailableError while there is no topic.
         """
-        if self._id is None or (now := self._topic_id()) == self._id:
+        now = self._topic_id()
+        if topic_ids.differ(self._id, now):
+            raise PositionLostError(f"{self._topic}: {self._who} reads a topic that was removed and made again")
+        if self._id is None or now is not None:
             return
-        if now is None:
+        if self._name in self._client._cluster.unauthorized_topics:  # noqa: SLF001 - as above
             raise QueueUnavailableError(
-                f"{self._place}: there is no topic {self._name} any more: feedctl topics apply makes it again. What was"
-                " not read is lost"
+                f"{self._place}: this user may not see topic {self._name}: give it the rights Describe and Read"
             )
-        raise PositionLostError(f"{self._topic}: {self._who} reads a topic that was removed and made again")
+        raise QueueUnavailableError(
+            f"{self._place}: the brokers know no topic {self._name} now: if it was removed, what was not read is lost,"
+            " and feedctl topics apply makes it again"
+        )
 
     def _begin_reading(self) -> None:
         """Says what the client reads. Raises the errors of kafka-python."""
