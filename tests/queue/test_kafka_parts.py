@@ -712,6 +712,7 @@ class Shared:
 
     def __init__(self) -> None:
         self.config = {"api_version": (4, 0)}
+        self._metadata = SimpleNamespace(topic_id=lambda _: None)
         self.asked, self.answers = threading.Event(), threading.Event()
         self.sent: list[bytes] = []
         self.closed = False
@@ -753,11 +754,12 @@ def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch
 
 
 class Partitions:
-    """The four partitions of a topic, as producers see them. away: those that acknowledge nothing. taken: the messages
-    of the others. opened: how many producers there were.
+    """The four partitions of a topic, as producers see them. topic: its id. away: those that acknowledge nothing.
+    taken: the messages of the others. opened: how many producers there were.
     """
 
-    def __init__(self, *away: int) -> None:
+    def __init__(self, *away: int, topic: int = 1) -> None:
+        self.topic = UUID(int=topic)
         self.away = {*away}
         self.taken: list[tuple[int, bytes]] = []
         self.opened = 0
@@ -781,6 +783,7 @@ class Partitioned:
 
     def __init__(self, partitions: Partitions) -> None:
         self.config = {"api_version": (4, 0)}
+        self._metadata = SimpleNamespace(topic_id=lambda _: partitions.topic)
         self.send = partitions.send
 
     def partitions_for(self, _: str) -> set[int]:
@@ -863,6 +866,20 @@ def test_what_waits_for_one_partition_delays_no_call_that_may_choose(monkeypatch
     opened.close()
 
 
+@pytest.mark.parametrize(("topic", "partitions"), [(1, 4), (2, 1)], ids=["the same topic", "an earlier one"])
+def test_partitions_that_a_producer_has_heard_of_count_if_they_are_of_the_same_topic(
+    topic: int, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One broker hears of a partition before another. A producer may believe in a topic that was made again."""
+    brokers = Partitions(topic=topic)
+    monkeypatch.setattr(producers, "producer", brokers.producer)
+    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 1})
+    assert opened.partitions(ACTIONS) == 1
+    opened.publish(ACTIONS, [b"x"])
+    assert opened.partitions(ACTIONS) == partitions
+    opened.close()
+
+
 # Dead letters.
 
 
@@ -870,6 +887,8 @@ class DeadTopic:
     """The broker of dead letters, and a client that reads them."""
 
     def __init__(self) -> None:
+        self.id = UUID(int=1)
+        self._cluster = SimpleNamespace(topic_id=lambda _: self.id)
         self.records: list[SimpleNamespace] = []
         self._at = 0
 

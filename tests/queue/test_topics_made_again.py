@@ -1,7 +1,7 @@
 """A topic that is removed, and made again under its name, while it is read: what was not read is lost, and is said."""
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
@@ -13,7 +13,16 @@ from queue_benches import after
 
 from tests.stack.own_brokers import Brokers
 from workers.following.topics import DELIVERIES, TOPICS
-from workers.queue.kafka import KafkaAddress, KafkaConsumer, KafkaQueue, KafkaTail, parse, topics
+from workers.queue.kafka import (
+    KafkaAddress,
+    KafkaConsumer,
+    KafkaDeadLetters,
+    KafkaQueue,
+    KafkaTail,
+    parse,
+    topics,
+)
+from workers.queue.kafka.dead_letters import DEAD
 from workers.queue.kafka.queue import connect
 from workers.queue.port import Message, PositionLostError, QueueError, QueueUnavailableError
 
@@ -21,22 +30,26 @@ pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("topics_made_again")]
 
 
 class Topics:
-    """The topics, with two partitions each."""
+    """The topics at an address."""
 
     def __init__(self, address: KafkaAddress) -> None:
         self.address = address
-        self._wanted = topics.definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=86_400_000)
 
-    def make(self) -> None:
-        assert topics.apply(self.address, self._wanted) == []
+    def make(self, partitions: int = 2) -> None:
+        """Makes those that are missing."""
+        wanted = topics.definitions(
+            self.address, TOPICS, partitions=partitions, replication=1, action_age_ms=86_400_000
+        )
+        topics.apply(self.address, wanted)
 
-    def remove_deliveries(self) -> None:
+    def remove(self, name: str = DELIVERIES.name) -> None:
         with closing(connect(self.address)) as admin:
-            admin.delete_topics([self.address.named(DELIVERIES.name)])
+            admin.delete_topics([self.address.named(name)])
 
 
 @pytest.fixture
 def made(own_broker: Brokers) -> Topics:
+    """With two partitions each."""
     made = Topics(replace(parse(f"kafka://{own_broker.servers}", Path(), {}), prefix=f"test-{uuid4().hex[:12]}."))
     made.make()
     return made
@@ -79,7 +92,7 @@ def test_a_member_says_that_its_topic_is_gone_and_then_that_it_was_made_again(ma
     with closing(opened.consumer(DELIVERIES, "a")) as member, closing(opened.tail(DELIVERIES)) as tail:
         done = after(read(member, 6))
         member.commit(done)
-        made.remove_deliveries()
+        made.remove()
         error = refused(member)
         assert isinstance(error, QueueUnavailableError)
         assert "feedctl topics apply" in str(error)
@@ -107,7 +120,7 @@ def test_what_a_member_commits_that_has_not_heard_of_the_new_topic_counts_as_rea
         done = after(read(member, 6))
         # Its client asks for the metadata as soon as a fetch fails, in a thread of its own.
         monkeypatch.setattr(member._client._cluster, "update_metadata", lambda _: None)
-        made.remove_deliveries()
+        made.remove()
         made.make()
         published(opened, 5)
         member.commit(done)
@@ -129,7 +142,7 @@ def test_positions_that_say_nothing_of_their_topic_count(made: Topics, opened: K
 
 def test_what_is_published_to_a_topic_that_is_gone_names_it_and_what_to_do(made: Topics, opened: KafkaQueue) -> None:
     published(opened, 1)
-    made.remove_deliveries()
+    made.remove()
     said: list[str] = []
 
     def publish() -> None:
@@ -141,3 +154,42 @@ def test_what_is_published_to_a_topic_that_is_gone_names_it_and_what_to_do(made:
     wait_until(lambda: bool(said) and "feedctl topics apply" in said[-1], publish)
     made.make()
     published(opened, 1)
+
+
+def test_a_topic_that_is_made_again_with_fewer_partitions_has_no_more(made: Topics, opened: KafkaQueue) -> None:
+    """Its ticker sent ticks to partitions of the earlier one, and failed until it was started again."""
+    opened.publish_each(DELIVERIES, {0: [b"x"], 1: [b"x"]})
+    made.remove()
+    made.make(partitions=1)
+
+    ends: list[dict[int, int]] = []
+
+    def publish_to_each() -> None:
+        with suppress(QueueUnavailableError):
+            opened.publish_each(DELIVERIES, {each: [b"x"] for each in range(opened.partitions(DELIVERIES))})
+            ends.append(opened.ends(DELIVERIES))
+
+    wait_until(lambda: bool(ends) and ends[-1].keys() == {0} and ends[-1][0] > 0, publish_to_each)
+    assert opened.partitions(DELIVERIES) == 1
+
+
+def test_a_letter_is_buried_again_although_others_were_buried_in_the_new_topic_meanwhile(made: Topics) -> None:
+    """It counted as buried, and was lost."""
+
+    def values(letters: KafkaDeadLetters) -> list[bytes]:
+        return [letter.value for letter in letters.letters(0, 10)]
+
+    with closing(KafkaDeadLetters.open(made.address)) as letters:
+        letters.bury(DELIVERIES, "a", "refused", "", 1, b"message")
+        assert letters.count() == 1
+        made.remove(DEAD)
+        made.make()
+        with closing(KafkaDeadLetters.open(made.address)) as others:
+            for value in (b"one", b"two"):
+                others.bury(DELIVERIES, "a", "refused", "", 1, value)
+
+            def bury() -> None:
+                with suppress(QueueUnavailableError):
+                    letters.bury(DELIVERIES, "a", "refused", "", 1, b"message")
+
+            wait_until(lambda: values(others) == [b"one", b"two", b"message"], bury)

@@ -14,6 +14,7 @@ import contextlib
 import re
 import threading
 import time
+import uuid
 from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final
@@ -24,12 +25,13 @@ from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
 from feedstore.lazy import closed_on_error
+from workers.queue.kafka import topic_ids
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.damage import name_unreadable
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.producers import FLUSH_S, REQUEST_MS, Producers
 from workers.queue.kafka.queue import connect
-from workers.queue.kafka.reading import beginnings_of, ends_of
+from workers.queue.kafka.reading import METADATA_MS, beginnings_of, ends_of
 from workers.queue.port import (
     MAX_MESSAGE_BYTES,
     DeadLetter,
@@ -60,6 +62,7 @@ class KafkaDeadLetters:
         self._client = client
         self._producers = Producers(address, MAX_RECORD_BYTES)
         self._lock = threading.Lock()
+        self._id = self._topic_id()
         self._next = 0  # the first offset that was not read
         self._keys: dict[int, bytes] = {}  # of the remaining letters, by id, ascending
         self._ids: dict[bytes, int] = {}
@@ -78,6 +81,7 @@ class KafkaDeadLetters:
                 auto_offset_reset="earliest",
                 allow_auto_create_topics=False,
                 max_partition_fetch_bytes=2 * MAX_RECORD_BYTES,
+                metadata_max_age_ms=METADATA_MS,
                 bootstrap_timeout_ms=REQUEST_MS,
                 metrics_enabled=False,
                 **address.options(),
@@ -164,8 +168,11 @@ class KafkaDeadLetters:
         """Reads what was buried and dropped since the last call, by this process and others."""
         begin = beginnings_of(self._client, [self._place])[self._place]
         end = ends_of(self._client, [self._place])[self._place]
-        if end < self._next:  # the topic was made again: what was buried in the earlier one is not there
+        topic_id = self._topic_id()
+        if topic_ids.differ(self._id, topic_id) or end < self._next:
+            # The topic was made again: what was buried in the earlier one is not there.
             self._keys, self._ids, self._next = {}, {}, begin
+        self._id = topic_id or self._id
         for letter_id in [letter_id for letter_id in self._keys if letter_id <= begin]:
             del self._ids[self._keys.pop(letter_id)]
         for record in self._records(max(self._next, begin), end):
@@ -177,6 +184,9 @@ class KafkaDeadLetters:
                 self._keys[record.offset + 1] = key
             self._next = record.offset + 1
         self._next = max(self._next, end)
+
+    def _topic_id(self) -> uuid.UUID | None:
+        return topic_ids.of(self._client._cluster, self._place.topic)  # noqa: SLF001 - there is no other way
 
     def _records(self, start: int, end: int) -> Iterator[Any]:
         """The records from one offset up to another."""

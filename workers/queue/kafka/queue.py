@@ -6,7 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import kafka
 from kafka.admin import OffsetSpec, OffsetTimestamp
@@ -26,6 +26,7 @@ from kafka.errors import (
 from kafka.structs import TopicPartition
 
 from feedstore.lazy import closed_on_error
+from workers.queue.kafka import topic_ids
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.consumer import KafkaConsumer
 from workers.queue.kafka.errors import describe, translated
@@ -63,6 +64,13 @@ _DEAD: Final = "Dead"
 _LIVE = (UnknownMemberIdError, IllegalGenerationError, RebalanceInProgressError)
 
 
+class _Known(NamedTuple):
+    """What was seen of a topic. topic_id: None if it is not known."""
+
+    topic_id: uuid.UUID | None
+    partitions: int
+
+
 class KafkaQueue:
     """All topics. Several queues may be open on one cluster, in one process or in many."""
 
@@ -72,7 +80,7 @@ class KafkaQueue:
         """For `open`. partitions: how many partitions each topic is known to have."""
         self._address = address
         self._admin = admin
-        self._partitions = dict(partitions)
+        self._known = {topic: _Known(None, count) for topic, count in partitions.items()}
         self._turns = itertools.count()
         self._lock = threading.Lock()
         # A flush waits for all messages of its producer: those for a partition that takes nothing must not delay calls
@@ -89,19 +97,22 @@ class KafkaQueue:
         """
         admin = connect(address)
         with closed_on_error(admin), translated(str(address)):
-            partitions = {topic: _count(address, admin, topic) for topic in topics}
-        return cls(address, admin, partitions)
+            found = {topic: _described(address, admin, topic) for topic in topics}
+        opened = cls(address, admin, dict.fromkeys(found, 0))
+        for topic, described in found.items():
+            opened._seen(topic, described)
+        return opened
 
     def partitions(self, topic: Topic[object]) -> int:
         """The port's: it asks the brokers. One broker may hear of a new partition a few milliseconds after another, so
-        a number that was seen once here never becomes smaller.
+        a number that was seen once here never becomes smaller, unless the topic was made again.
         """
         with self._calling(topic):
-            return self._seen(topic, _count(self._address, self._admin, topic))
+            return self._seen(topic, _described(self._address, self._admin, topic))
 
     def topic_id(self, topic: Topic[object]) -> bytes | None:
         with self._calling(topic):
-            found = _id(_described(self._address, self._admin, topic))
+            found = topic_ids.described(_described(self._address, self._admin, topic))
         return None if found is None else found.bytes
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
@@ -119,7 +130,7 @@ class KafkaQueue:
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         self._refuse_closed()
         last = max(values, default=0)
-        if not 0 <= min(values, default=0) <= last < self._partitions[topic]:
+        if not 0 <= min(values, default=0) <= last < self._known[topic].partitions:
             known = self.partitions(topic)
             for partition in values:
                 check_partition(topic.name, partition, known)
@@ -163,7 +174,7 @@ class KafkaQueue:
             except KafkaTimeoutError:
                 self.partitions(topic)  # it says so if there is no such topic
                 raise
-            self._seen(topic, count)
+            self._heard(topic, topic_ids.of(producer._metadata, name), count)  # noqa: SLF001 - there is no other way
             sent = [(target, producer.send(name, value=value, partition=target)) for target, value in targets(count)]
             with contextlib.suppress(KafkaTimeoutError):  # each message says for itself whether it is there
                 producer.flush(timeout=FLUSH_S)
@@ -212,9 +223,9 @@ class KafkaQueue:
         named = self._address.group(topic.name, group)
         with self._calling(topic):
             described = _described(self._address, self._admin, topic)
-            places = self._places(topic, self._seen(topic, len(described["partitions"])))
+            places = self._places(topic, self._seen(topic, described))
             found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
-        topic_id = _id(described)
+        topic_id = topic_ids.described(described)
         return {
             place.partition: at.offset
             for place in places
@@ -284,11 +295,26 @@ class KafkaQueue:
         well = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
         return well or [*range(count)]
 
-    def _seen(self, topic: Topic[object], count: int) -> int:
-        """Notes that a topic has at least `count` partitions; returns the most that were ever seen."""
+    def _seen(self, topic: Topic[object], described: Mapping[str, Any]) -> int:
+        """Notes what the brokers say of a topic; returns the most partitions that were ever seen of it. Those of an
+        earlier topic of its name do not count.
+        """
+        topic_id, count = topic_ids.described(described), len(described["partitions"])
         with self._lock:
-            self._partitions[topic] = max(count, self._partitions[topic])
-            return self._partitions[topic]
+            before = self._known[topic]
+            if not topic_ids.differ(before.topic_id, topic_id):
+                topic_id, count = topic_id or before.topic_id, max(count, before.partitions)
+            self._known[topic] = _Known(topic_id, count)
+        return count
+
+    def _heard(self, topic: Topic[object], topic_id: uuid.UUID | None, count: int) -> None:
+        """Notes what a producer has heard of a topic. It may hear of a partition before the brokers that describe it;
+        and it may believe for minutes in a topic that was made again.
+        """
+        with self._lock:
+            known = self._known[topic]
+            if not topic_ids.differ(known.topic_id, topic_id):
+                self._known[topic] = known._replace(partitions=max(count, known.partitions))
 
     def _places(self, topic: Topic[object], count: int) -> list[TopicPartition]:
         name = self._address.named(topic.name)
@@ -297,7 +323,7 @@ class KafkaQueue:
     def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[int, int]:
         with self._calling(topic):
             described = _described(self._address, self._admin, topic)
-            count = self._seen(topic, len(described["partitions"]))
+            count = self._seen(topic, described)
             away = {each["partition_index"] for each in described["partitions"] if each["leader_id"] < 0}
             places = {place: which for place in self._places(topic, count) if place.partition not in away}
             try:
@@ -325,7 +351,7 @@ class KafkaQueue:
     def _alter(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """Stores positions of a group. Raises GroupBusyError if it has a live member."""
         name, named = self._address.named(topic.name), self._address.group(topic.name, group)
-        topic_id = _id(_described(self._address, self._admin, topic))
+        topic_id = topic_ids.described(_described(self._address, self._admin, topic))
         offsets = {TopicPartition(name, partition): stored(to, topic_id) for partition, to in positions.items()}
 
         def alter() -> None:
@@ -369,17 +395,6 @@ def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
             max_in_flight_requests_per_connection=MAX_IN_FLIGHT,
             **address.options(),
         )
-
-
-def _count(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> int:
-    """How many partitions a topic has. Raises QueueUnavailableError if there is no such topic."""
-    return len(_described(address, admin, topic)["partitions"])
-
-
-def _id(described: Mapping[str, Any]) -> uuid.UUID | None:
-    """The id of a topic; None if the brokers give topics none (before Kafka 2.8)."""
-    found = uuid.UUID(described["topic_id"])
-    return found if found.int else None
 
 
 def _described(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> Mapping[str, Any]:
