@@ -171,6 +171,28 @@ def test_a_loop_continues_once_somebody_has_restored_its_position(monkeypatch: p
     assert loop.closed.is_set(), "it has left its group, which is not moved while it is read"
 
 
+def test_a_loop_that_was_paused_while_its_position_was_lost_is_in_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "LOST_REST_S", 0.0)
+    loop = Loop("expander", _after(PositionLostError("actions were lost")))
+    rests: list[bool] = []
+
+    def is_lost() -> bool:
+        worker.pause(["expander"])
+        return next(answers)
+
+    def until() -> bool:
+        if loop.closed.is_set() and "expander" in worker.running():
+            rests.append(worker.pause(["expander"]))
+        return bool(rests)
+
+    answers = iter((True, False))
+    worker = Worker([loop], are_lost={"expander": is_lost})
+    worker.run(until)
+
+    assert rests == [True]
+    assert loop.steps == 1
+
+
 def test_a_loop_that_waits_for_its_position_counts_as_ended() -> None:
     meter = Counting(lambda: 0.0)
     loop = Loop("expander", raising(PositionLostError("actions were lost")))

@@ -163,7 +163,7 @@ class Worker:
         """
         with self._pausing:
             self._paused.update(names)
-            return (self._in_step - self._ended).isdisjoint(names)
+            return self._in_step.isdisjoint(names)
 
     def resume(self, names: Collection[str]) -> None:
         """Lets loops that `pause` named continue."""
@@ -247,8 +247,10 @@ class Worker:
             if not self._begins(loop.name):
                 self._stop.wait(_ASK_S)
                 continue
-            had_work = loop.step()
-            self._in_step.discard(loop.name)
+            try:
+                had_work = loop.step()
+            finally:
+                self._in_step.discard(loop.name)
             if not had_work:
                 self._stop.wait(loop.rest_s)
 
