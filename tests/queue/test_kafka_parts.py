@@ -1088,3 +1088,37 @@ def test_a_right_that_was_taken_away_is_not_told_as_the_loss_of_a_topic(monkeypa
     tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
     with pytest.raises(QueueUnavailableError, match=r"may not see topic feed\.deliveries: .* Describe and Read$"):
         tail.poll(10, 0)
+
+
+class Truncated(Forgetful):
+    """One whose broker has lost the end of the log. It says so once, and answers nothing else."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids = [UUID(int=1)]
+        self.said = False
+
+    def poll(self, **_: object) -> dict[TopicPartition, list[Any]]:
+        if not self.said:
+            self.said = True
+            raise kafka_errors.LogTruncationError({self.place: OffsetAndMetadata(3)})
+        return super().poll()
+
+    def position(self, place: TopicPartition, **_: object) -> int:
+        return 5
+
+    def beginning_offsets(self, places: list[TopicPartition], **_: object) -> dict[TopicPartition, int]:
+        raise kafka_errors.KafkaTimeoutError
+
+
+def test_the_loss_of_what_was_read_is_said_again_although_the_client_says_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """If a broker was asked for more, and did not answer, the reader read the next messages as if nothing were lost."""
+    monkeypatch.setattr(reading, "client", lambda *_, **__: Truncated())
+    tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
+    for _ in range(2):
+        with pytest.raises(
+            PositionLostError, match=r"feed\.deliveries/0: a tail has read past offset 3.* brokers lost"
+        ):
+            tail.poll(10, 0)

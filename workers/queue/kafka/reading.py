@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import kafka
 from kafka.errors import LeaderNotAvailableError, LogTruncationError, OffsetOutOfRangeError
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from workers.queue.kafka import coordinators, topic_ids
 from workers.queue.kafka.address import KafkaAddress
@@ -183,9 +183,7 @@ class Reader:
                 self._note_lost(error.args[0])
                 return
             except LogTruncationError as error:
-                timeout_ms = REQUEST_S * 1_000
-                places = error.divergent_offsets
-                self._note_lost({place: self._client.position(place, timeout_ms=timeout_ms) for place in places})
+                self._note_cut(error.divergent_offsets)
                 return
             except UnreadableBatchError as error:
                 self._damaged_s[error.place.partition] = time.monotonic()
@@ -228,3 +226,13 @@ class Reader:
                 kept = f"the log ends at {end}: the brokers lost what was there, or the topic was created again"
             number = place.partition
             self._lost[number] = f"{self._topic}/{number}: {self._who} wants offset {position}, {kept}"
+
+    def _note_cut(self, cuts: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
+        """Notes positions behind the place where a log was cut. The client says this once, and then reads what came
+        there since: no broker that does not answer may come between. cuts: the place of each; None: it is not known.
+        """
+        for place, cut in cuts.items():
+            where = "the end of the log" if cut is None else f"offset {cut.offset}"
+            self._lost[place.partition] = (
+                f"{self._topic}/{place.partition}: {self._who} has read past {where}: the brokers lost what was there"
+            )
