@@ -168,6 +168,22 @@ def missing_follows(config: Config) -> list[str]:
             assert_never(config.shards_scheme)
 
 
+def outdated_follows(config: Config) -> list[str]:
+    """The shards of the follow store whose tables are of an earlier version. Raises FollowStoreUnavailableError,
+    ConfigError.
+    """
+    match config.shards_scheme:
+        case "sqlite":
+            return [str(path) for path in sqlite.outdated(config.shard_files)]
+        case "mysql":
+            servers = mysql_servers(config)
+            from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
+
+            return [str(server) for server in mysql.outdated(servers)]
+        case _:
+            assert_never(config.shards_scheme)
+
+
 def mysql_servers(config: Config) -> list["MySQLServer"]:
     """The servers and databases of a follow store in MySQL; asks none of them. Raises ConfigError."""
     with needing_extra("the follow store is in MySQL", "mysql"):

@@ -84,6 +84,12 @@ def missing(paths: Sequence[Path]) -> list[Path]:
     return [path for path in paths if not path.is_file() or _version_in(path) == 0]
 
 
+def outdated(paths: Sequence[Path]) -> list[Path]:
+    """The files of a store whose tables are of an earlier version. Raises FollowStoreUnavailableError."""
+    gone = missing(paths)
+    return [path for path in paths if path not in gone and _version_in(path) < latest("sqlite")]
+
+
 def lacking(path: Path) -> list[int]:
     """The versions of the tables that a file lacks, ascending.
 

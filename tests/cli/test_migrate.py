@@ -7,8 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from feedstore.app import config as configuration
+from feedstore.clocks import wall_ms
 from tests.cli.command import Cli
 from tests.cli.template import run
+from workers.app import wiring
+from workers.app.home import worker_lock
+from workers.following.topics import DELIVERIES
 
 # Each undoes what one version brought.
 FOLLOWS = {
@@ -124,6 +129,37 @@ def test_beside_a_worker_it_refuses(cli: Cli) -> None:
     with cli.worker():
         for words in (["migrate"], ["migrate", "--dry-run"]):
             assert "a worker holds this home" in cli(*words, code=3).stderr
+
+
+def test_beside_an_earlier_worker_no_command_migrates(filled: Cli) -> None:
+    """Its relay would read a row of many actions as one, and bury it."""
+    _older(filled.home, 5)
+    before = _tables(filled.home / "data" / "follows.db")
+    with worker_lock(filled.home):
+        for words in (["migrate"], ["schema", "apply"]):
+            assert "a worker holds this home" in filled(*words, code=3).stderr
+    assert _tables(filled.home / "data" / "follows.db") == before
+
+    filled("schema", "apply")
+
+    with worker_lock(filled.home):
+        filled("schema", "apply")
+
+
+def test_on_servers_nothing_is_migrated_while_a_writer_or_an_expander_runs(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _older(filled.home, 5)
+    before = _tables(filled.home / "data" / "follows.db")
+    monkeypatch.setattr(wiring, "is_embedded", lambda _: False)
+    queue = wiring.open_queue(configuration.load(filled.home, {}), wall_ms)
+    with closing(queue.consumer(DELIVERIES, "writer-b")), monkeypatch.context() as patch:
+        patch.setattr(wiring, "open_queue", lambda *_: queue)
+        said = filled("schema", "apply", code=3).stderr
+    assert "stop all processes of the home first, the relays too, which this command cannot see" in said
+    assert _tables(filled.home / "data" / "follows.db") == before
+
+    filled("schema", "apply")
 
 
 def test_a_home_of_a_newer_program_is_left_alone(cli: Cli) -> None:

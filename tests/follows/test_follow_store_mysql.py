@@ -756,8 +756,10 @@ def test_rows_of_before_hold_one_action_each(new: list[mysql.MySQLServer]):
     connection.run(["INSERT INTO outbox_unrelayed (id, committed_ms) SELECT id, committed_ms FROM outbox"])
     with pytest.raises(OutdatedStoreError):
         mysql.open_store(new[:1])
+    assert mysql.outdated(new) == new[:1]
     mysql.create(new[:1])
     mysql.create(new[:1])
+    assert mysql.outdated(new) == []
     store = mysql.open_store(new[:1], FakeClock())
     assert store.backlog() == (3, 3, NOW)
     store.record([Request(Follow(each, user(99))) for each in (4, 5)])

@@ -3,7 +3,7 @@
 import os
 import random
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, assert_never
@@ -32,7 +32,7 @@ from workers.following import Expander, Parking, Writer, landed, lost_actions, m
 from workers.following.applied import Applied, OlderClusterError, begin_group, begin_groups
 from workers.following.canary import CanaryFlights, CanaryWatch
 from workers.following.expander import AS_THEY_COME, AT_ONCE, MAX_BATCH, MAX_WAITING, sender_of
-from workers.following.groups import EXPANDER, lost_message, retry_group, writer_group
+from workers.following.groups import EXPANDER, cluster_groups, lost_message, retry_group, writer_group
 from workers.following.housekeeping import Housekeeper, LettersKept, sweep
 from workers.following.messages import (
     Delivery,
@@ -60,7 +60,7 @@ from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
 from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, open_dead_letters
 from workers.queue.metered import MeteredQueue
-from workers.queue.port import DeadLetters, Queue, QueueError, QueueUnavailableError, Topic
+from workers.queue.port import DeadLetters, Queue, QueueError, QueueUnavailableError, Topic, refuse_live
 from workers.queue.traced import TracedDeadLetters, processing, sending
 
 if TYPE_CHECKING:
@@ -149,11 +149,27 @@ def create_queue(config: Config, first_offset: int = 0) -> None:
     _create_topics(config, first_offset)
     with closing(open_queue(config, feedstore_wiring.clock_of(config))) as queue:
         # From now on each group notices if retention drops messages before it has read them.
-        begin_groups(queue, [cluster.name for cluster in config.clusters])
-        begin_group(queue, ACTIONS, EXPANDER)
-        for cluster in config.clusters:
-            for topic, group in _catalog_groups(config.catalogs, cluster.name):
-                begin_group(queue, topic, group)
+        for topic, group in _groups(config):
+            begin_group(queue, topic, group)
+
+
+def _groups(config: Config) -> Iterator[tuple[Topic[object], str]]:
+    """Every consumer group of a home, and the topic that it reads; that of the expander comes after those of what it
+    publishes (`begin_groups`).
+    """
+    for cluster in config.clusters:
+        yield from cluster_groups(cluster.name)
+    yield ACTIONS, EXPANDER
+    for cluster in config.clusters:
+        yield from _catalog_groups(config.catalogs, cluster.name)
+
+
+def refuse_running(config: Config) -> None:
+    """Refuses a home in which an expander, a writer or an updater of catalogs runs. A relay cannot be seen: it is in no
+    group. Raises GroupBusyError, QueueUnavailableError, ConfigError.
+    """
+    with closing(open_queue(config, feedstore_wiring.clock_of(config))) as queue:
+        refuse_live(queue, _groups(config))
 
 
 def topics_of(config: Config) -> tuple[Topic[object], ...]:

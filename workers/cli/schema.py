@@ -1,7 +1,7 @@
 """schema: the tables of the follow store and of the HBase clusters."""
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +13,10 @@ from feedstore.app.places import replica
 from feedstore.errors import ConfigError
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
+from workers.app import wiring
 from workers.cli.output import note, plural, say
-from workers.cli.session import CommandRefusedError, Session, pass_session
+from workers.cli.session import CommandRefusedError, Session, TryLaterError, pass_session
+from workers.queue.port import GroupBusyError
 
 if TYPE_CHECKING:
     from feedstore.app.hbase import HBasePlace
@@ -40,7 +42,8 @@ def schema_apply(session: Session, *, empty: bool) -> None:
 
     If the tables of the follow store are of an earlier version, stop all processes of the home before this command
     (docs/operating.md, The program was updated): a relay that still runs could read a row of many actions as one
-    action, and bury it. Programs of the earlier version cannot be started afterwards.
+    action, and bury it. The command refuses while a worker, an expander or a writer runs; on servers it cannot see a
+    relay. Programs of the earlier version cannot be started afterwards.
 
     In existing HBase tables, the command changes the trim if it differs, and sets attributes that are not set at all.
     If an attribute is set to another value, the command does not change it: schema check names it. HBase reopens the
@@ -58,7 +61,8 @@ def schema_apply(session: Session, *, empty: bool) -> None:
     missing = feedstore_wiring.missing_follows(session.config)
     if missing and not empty:
         _refuse_feeds(session, missing)
-    feedstore_wiring.create_follows(session.config)
+    with _alone(session):
+        feedstore_wiring.create_follows(session.config)
     note("follow store: its tables are up to date")
     if not _hbase_clusters(session):
         return
@@ -94,6 +98,27 @@ def schema_check(session: Session) -> None:
         with session.follows():
             pass  # it opens only if all of that is so
     refuse_differences(len(found))
+
+
+@contextmanager
+def _alone(session: Session) -> Iterator[None]:
+    """To the end of the block, tables of an earlier version may be migrated: no worker runs. Raises TryLaterError,
+    HomeBusyError, QueueUnavailableError.
+    """
+    if not feedstore_wiring.outdated_follows(session.config):
+        yield
+    elif wiring.is_embedded(session.config):
+        with session.lock():
+            yield
+    else:
+        try:
+            wiring.refuse_running(session.config)
+        except GroupBusyError as error:
+            raise TryLaterError(
+                f"{error}: the tables of the follow store are of an earlier version, so stop all processes of the home"
+                " first, the relays too, which this command cannot see; nothing was changed"
+            ) from error
+        yield
 
 
 def _refuse_feeds(session: Session, missing: Sequence[str]) -> None:

@@ -20,12 +20,13 @@ import structlog
 from feedstore.background import on_a_thread
 from feedstore.clocks import steady, wall_ms
 from feedstore.follows.mysql.connections import MySQLPool, PoolBounds, meaning
-from feedstore.follows.mysql.schema import check, is_missing, migrate
+from feedstore.follows.mysql.schema import check, migrate, stored_version
 from feedstore.follows.mysql.servers import MySQLServer
 from feedstore.follows.mysql.servers import parse as server
 from feedstore.follows.mysql.shard import MySQLShard
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.store import FollowStore
+from feedstore.follows.versions import latest
 from feedstore.follows.watched import boot_s
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.tracing import UNTRACED, Tracer
@@ -53,7 +54,12 @@ def create(servers: Sequence[MySQLServer]) -> None:
 
 def missing(servers: Sequence[MySQLServer]) -> list[MySQLServer]:
     """The databases of a store that are not there, or have no tables of one. Raises FollowStoreUnavailableError."""
-    return [each for each in servers if is_missing(each, PoolBounds())]
+    return [each for each in servers if stored_version(each, PoolBounds()) == 0]
+
+
+def outdated(servers: Sequence[MySQLServer]) -> list[MySQLServer]:
+    """The databases of a store whose tables are of an earlier version. Raises FollowStoreUnavailableError."""
+    return [each for each in servers if 0 < stored_version(each, PoolBounds()) < latest("mysql")]
 
 
 def open_store(

@@ -36,14 +36,16 @@ def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) ->
         raise FollowStoreUnavailableError(f"{server}: {described(error)}") from error
 
 
-def is_missing(server: MySQLServer, bounds: PoolBounds) -> bool:
-    """Whether there is no such database, or none with tables of a store. Raises FollowStoreUnavailableError."""
+def stored_version(server: MySQLServer, bounds: PoolBounds) -> int:
+    """The version of a database's tables; 0 if there is no such database, or none with tables of a store. Raises
+    FollowStoreUnavailableError.
+    """
     try:
         with closing(MySQLConnection(server, bounds, server.tls_context())) as connection:
-            return _version(connection) == 0
+            return _version(connection)
     except (pymysql.MySQLError, OSError) as error:
         if isinstance(error, pymysql.MySQLError) and error.args[0] == _UNKNOWN_DATABASE:
-            return True
+            return 0
         raise FollowStoreUnavailableError(f"{server}: {described(error)}") from error
 
 
