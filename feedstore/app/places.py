@@ -13,7 +13,9 @@ Prepare = Callable[[Replica], None]
 
 
 class ClusterPlace(Protocol):
-    """Where one cluster is or will be. Every method may raise UnavailableError."""
+    """Where one cluster is or will be. Every method may raise UnavailableError. `create` and `remove` raise ConfigError
+    if no cluster can be made at this place, and change nothing.
+    """
 
     def exists(self) -> bool:
         """Whether there is anything at this place. Raises UnavailableError if that cannot be determined."""

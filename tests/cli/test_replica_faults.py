@@ -1,6 +1,7 @@
 """A replica that lacks what it said that it had: put back from a copy, damaged, emptied, or another one altogether."""
 
 import errno
+import os
 import shutil
 from contextlib import closing
 from pathlib import Path
@@ -221,6 +222,36 @@ def test_a_damaged_file_is_named_pages_fail_over_and_a_rebuild_heals_it(filled: 
     filled("rebuild", "--all", "--cluster", "a")
     assert "no difference" in filled("verify").stderr
     assert filled.json("status")["clusters"]["a"]["error"] is None
+
+
+def test_a_cluster_behind_a_link_is_made_again_behind_it(filled: Cli, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    data(filled).rename(disk / "b")
+    data(filled).symlink_to(disk / "b")
+    for _ in range(2):
+        (disk / "b" / "CURRENT").unlink()
+
+        filled("rebuild", "--all", "--cluster", "b")
+
+        assert data(filled).readlink() == disk / "b"
+        assert [each.name for each in disk.iterdir()] == ["b"]
+        assert [each.name for each in data(filled).parent.glob("b.*")] == []
+        assert "no difference" in filled("verify").stderr
+
+
+def test_a_cluster_that_is_a_mount_point_says_so_before_anything_is_removed(
+    filled: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os.path, "ismount", lambda path: path == data(filled).resolve())
+    said = f"{data(filled)} is a mount point, which cannot be replaced by a new cluster: name a directory in it"
+    assert said in filled("check", code=2).stdout
+    (data(filled) / "CURRENT").unlink()
+    before = sorted(data(filled).iterdir())
+
+    assert said in filled("rebuild", "--all", "--cluster", "b", code=2).stderr
+
+    assert sorted(data(filled).iterdir()) == before
 
 
 def empty_feeds(cli: Cli, cluster: str) -> None:

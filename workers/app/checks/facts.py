@@ -112,6 +112,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         attempt("queue", lambda: partitions.extend(_open_queue(config)))
         for cluster in config.clusters:
             attempt("clusters", lambda name=cluster.name: _open_cluster(config, name))  # type: ignore[misc]
+            attempt("clusters", lambda name=cluster.name: _refuse_mount(config, name))  # type: ignore[misc]
     attempt("http", lambda: found_tokens.extend(_http(config, environ)))
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return HomeFacts(
@@ -229,6 +230,15 @@ def _open_cluster(config: Config, name: str) -> None:
         return  # its url was already read, and no server is asked
     with closing(feedstore_wiring.open_cluster(config, name, "read")) as cluster:
         cluster.opened()
+
+
+def _refuse_mount(config: Config, name: str) -> None:
+    cluster = config.cluster(name)
+    if not cluster.in_files:
+        return
+    from feedstore.app.rocksdb import refuse_mount  # noqa: PLC0415 - clusters on servers do not need its library
+
+    refuse_mount(config.path(cluster.url))
 
 
 def _is_installed(module: str) -> bool:
