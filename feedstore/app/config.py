@@ -32,6 +32,8 @@ from feedstore.tracing.settings import TracesSettings
 from feedstore.validation import words
 
 FILE_NAME = "feed.toml"
+_DATA: Final = "data"
+"""The directory of a home where the default configuration has its stores."""
 
 DEFAULT = """\
 # The configuration of a following-feed home. A variable FEED_<SECTION>_<KEY> of the environment overrides a key, but
@@ -374,9 +376,13 @@ def load(home: Path, environ: Mapping[str, str]) -> Config:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ConfigError(
-            f"{path}: not found; make a home with: feedctl --home {shlex.quote(str(home))} init"
-        ) from None
+        init = f"feedctl --home {shlex.quote(str(home))} init"
+        if (home / _DATA).exists():
+            raise ConfigError(
+                f"{path}: not found, and stores of a home are here: bring it back from a copy; only if an init was"
+                f" interrupted, repeat it: {init}"
+            ) from None
+        raise ConfigError(f"{path}: not found; make a home with: {init}") from None
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:

@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Final, assert_never
 
 from feedstore.app.clusters import place
@@ -166,6 +166,25 @@ def missing_follows(config: Config) -> list[str]:
             return [str(server) for server in mysql.missing(servers)]
         case _:
             assert_never(config.shards_scheme)
+
+
+def has_feeds(config: Config, name: str) -> bool:
+    """Whether ticks of a follow store have come to a cluster. Raises UnavailableError if it cannot be asked,
+    ConfigError.
+    """
+    if not place(config, name).exists():
+        return False
+    with closing(open_cluster(config, name, "read")) as opened:
+        return Progress(replica(name, opened).progress).watermark() is not None
+
+
+def are_files_used(config: Config) -> bool:
+    """Whether a home has worked with the stores that are in files: something was recorded, or a worker has run. Stores
+    that were only made are not in use. Raises FollowStoreUnavailableError, UnavailableError, ConfigError.
+    """
+    return sqlite.stamped_ms(config.shard_files) > 0 or any(
+        has_feeds(config, each.name) for each in config.clusters if each.in_files
+    )
 
 
 def outdated_follows(config: Config) -> list[str]:

@@ -114,7 +114,7 @@ def _owner(cli: Cli, patch: pytest.MonkeyPatch) -> None:
 
 WRONG: dict[str, tuple[Break, str, str]] = {
     # What is wrong: how it is made so, the check that names it, what it says.
-    "no home": (_gone("feed.toml"), "configuration", "not found; make a home"),
+    "no home": (_gone("feed.toml"), "configuration", "not found, and stores of a home are here"),
     "not TOML": (_file("cap = 1000", "cap = ["), "configuration", "not valid TOML"),
     "an unknown key": (_file("slack =", "slakc ="), "configuration", "slakc"),
     "a wrong type": (_file("cap = 1000", 'cap = "many"'), "configuration", "feed.cap"),

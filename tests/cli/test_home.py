@@ -93,6 +93,27 @@ def test_an_interrupted_init_can_be_repeated(empty: Cli) -> None:
     assert empty.json("status")["idle"]
 
 
+@pytest.mark.parametrize("lost", [["feed.toml"], ["feed.toml", "data/follows.db"]])
+def test_a_home_that_lost_its_feed_toml_is_not_taken_for_a_new_one(filled: Cli, lost: list[str]) -> None:
+    """With the limits of the default, the next trim could remove what readers may reach."""
+    for name in lost:
+        (filled.home / name).unlink()
+    before = {path: path.stat().st_mtime_ns for path in filled.home.rglob("*.db")}
+    assert "bring it back from a copy" in filled("status", code=2).stderr
+
+    said = filled("init", code=2).stderr
+
+    assert "stores of a home are here, and feed.toml is gone: bring it back from a copy" in said
+    assert not (filled.home / "feed.toml").exists()
+    assert {path: path.stat().st_mtime_ns for path in filled.home.rglob("*.db")} == before
+
+
+def test_one_action_makes_a_home_one_in_use(cli: Cli) -> None:
+    cli("save-pin", 7, "--owner", 2, "--board", 8)
+    (cli.home / "feed.toml").unlink()
+    assert "stores of a home are here" in cli("init", code=2).stderr
+
+
 def test_of_several_that_make_a_home_at_once_one_does_and_the_others_change_nothing(empty: Cli) -> None:
     """They would remove each other's files, and leave a home that is damaged."""
     with home.private(), ThreadPoolExecutor(4) as at_once:

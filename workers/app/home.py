@@ -42,11 +42,13 @@ def create(
     failure.
 
     Raises:
-        ConfigError: there is already a home, or it cannot be made as the environment says.
+        ConfigError: there is already a home, or the stores of one without its `feed.toml`, or it cannot be made as the
+            environment says.
         HomeBusyError: another process is making it.
         FollowStoreUnavailableError, QueueError, UnavailableError: a store cannot be made.
     """
-    from workers.app import wiring  # noqa: PLC0415 - commands that make no home need not load it
+    from feedstore.app import wiring as feedstore_wiring  # noqa: PLC0415 - commands that make no home need not load it
+    from workers.app import wiring  # noqa: PLC0415 - the same
 
     path = home / configuration.FILE_NAME
     _refuse_home(path)
@@ -63,6 +65,13 @@ def create(
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         with worker_lock(home):  # two at once would remove each other's files
             _refuse_home(path)
+            if feedstore_wiring.are_files_used(config):
+                # With limits of another home, the next trim could remove what readers may reach.
+                raise ConfigError(
+                    f"{home}: stores of a home are here, and {configuration.FILE_NAME} is gone: bring it back from a"
+                    " copy; if there is none, take that of a new home in another directory, and give it the limits and"
+                    " the urls of this one; nothing was changed"
+                )
             wiring.create(config)
             durable.replace(path, text)
     except HomeBusyError as error:

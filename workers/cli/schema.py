@@ -1,18 +1,16 @@
 """schema: the tables of the follow store and of the HBase clusters."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from feedstore.app import wiring as feedstore_wiring
-from feedstore.app.clusters import gateways, place
+from feedstore.app.clusters import gateways
 from feedstore.app.config import ClusterConfig
-from feedstore.app.places import replica
 from feedstore.errors import ConfigError
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.progress import Progress
 from workers.app import wiring
 from workers.cli.output import note, plural, say
 from workers.cli.session import CommandRefusedError, Session, TryLaterError, pass_session
@@ -128,7 +126,8 @@ def _refuse_feeds(session: Session, missing: Sequence[str]) -> None:
     what = f"{', '.join(missing)}: missing from the follow store"
     otherwise = "only if you want an empty follow store, without follows and pins: feedctl schema apply --empty"
     try:
-        fed = [each.name for each in session.config.clusters if _has_feeds(session, each)]
+        names = [each.name for each in session.config.clusters]
+        fed = [name for name in names if feedstore_wiring.has_feeds(session.config, name)]
     except UnavailableError as error:
         raise UnavailableError(
             f"{what}, and there may be feeds of it in a cluster that does not answer ({error}): try again once it does;"
@@ -138,14 +137,6 @@ def _refuse_feeds(session: Session, missing: Sequence[str]) -> None:
         raise CommandRefusedError(
             f"{what}, and there are feeds of it in {' and '.join(fed)}: bring it back from a copy; {otherwise}"
         )
-
-
-def _has_feeds(session: Session, cluster: ClusterConfig) -> bool:
-    """Whether ticks of a follow store have come to a cluster. Raises UnavailableError if it cannot be asked."""
-    if not place(session.config, cluster.name).exists():
-        return False
-    with closing(feedstore_wiring.open_cluster(session.config, cluster.name, "read")) as opened:
-        return Progress(replica(cluster.name, opened).progress).watermark() is not None
 
 
 def _in_hbase(session: Session) -> list[tuple[str, "HBasePlace"]]:
