@@ -1,8 +1,10 @@
 """When the worker builds a generation."""
 
+import os
 import random
 import signal
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +26,12 @@ BEGAN_MS = 1_700_000_000_000
 class FakeProcess:
     """A build that ends with a code, once it has one."""
 
-    def __init__(self) -> None:
+    def __init__(self, says: bytes) -> None:
         self.code: int | None = None
+        reading, writing = os.pipe()
+        os.write(writing, says)
+        os.close(writing)
+        self.stderr = os.fdopen(reading, "rb", buffering=0)
 
     def poll(self) -> int | None:
         return self.code
@@ -36,6 +42,7 @@ class Bench:
 
     def __init__(self, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.begun: list[FakeProcess] = []
+        self.says = b""
         monkeypatch.setattr(catalogs.subprocess, "Popen", self._begin)
         config = configuration.parse(home, configuration.DEFAULT + "[catalogs.pins]\n", {})
         self.store = MemoryCatalog()
@@ -45,7 +52,7 @@ class Bench:
         self.builder = Builder(config, "pins", "a", self.store, rest, lambda: self.late)
 
     def _begin(self, *_: object, **__: object) -> Any:
-        self.begun.append(FakeProcess())
+        self.begun.append(FakeProcess(self.says))
         return self.begun[-1]
 
     def known(self, after_h: float) -> None:
@@ -64,8 +71,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    bench = Bench(tmp_path, monkeypatch)
+    yield bench
+    for each in bench.begun:
+        each.stderr.close()
 
 
 def test_a_generation_is_built_if_there_is_none_or_the_current_one_is_old(bench: Bench):
@@ -131,7 +141,7 @@ def test_a_rollback_to_a_generation_that_lacks_updates_stays_as_well(bench: Benc
     assert bench.begins()
 
 
-def test_a_build_that_was_refused_after_a_gap_is_tried_again(bench: Bench):
+def test_a_build_that_failed_after_a_gap_is_tried_again(bench: Bench):
     bench.known(0)
     good = bench.build(0)
     bench.store.note_gap(BEGAN_MS + HOUR_MS)
@@ -139,20 +149,57 @@ def test_a_build_that_was_refused_after_a_gap_is_tried_again(bench: Bench):
     assert bench.begins()
     bench.build(1)
     bench.store.use(good)
-    bench.begun[-1].code = 1
+    bench.begun[-1].code = 3
     assert not bench.begins(), "it has failed"
     bench.now_s += 10
     assert bench.begins()
 
 
-def test_a_build_that_was_refused_is_tried_again(bench: Bench):
+@pytest.mark.parametrize("is_first", [False, True])
+def test_a_build_that_was_refused_waits_until_the_next_is_due_and_says_why(bench: Bench, is_first: bool):
+    """As if its generation is suspicious: at each try the whole follow store would be read."""
+    bench.known(0)
+    if not is_first:
+        bench.build(0)
+        bench.known(7)
+    bench.says = b"x" * 3_000 + b"\nError: a: not built: suspicious\n"
+    assert bench.begins()
+    bench.begun[-1].code = 1
+    with capture_logs() as logs:
+        bench.builder.step()
+    [line] = logs
+    assert (line["event"], line["code"], line["wait_s"]) == ("catalog.not_built", 1, 6 * 3_600)
+    assert line["error"].endswith("x Error: a: not built: suspicious")
+    assert len(line["error"]) < 2_001
+    bench.now_s += 6 * 3_600 - 1
+    assert not bench.begins()
+    bench.now_s += 1
+    assert bench.begins()
+
+
+def test_a_rollback_while_a_refused_build_rests_stays(bench: Bench):
+    bench.known(0)
+    good = bench.build(0)
+    bench.known(7)
+    assert bench.begins()
+    bench.begun[-1].code = 1
+    assert not bench.begins(), "it was refused"
+    bench.build(7)
+    assert not bench.begins(), "an operator has built"
+    bench.store.use(good)
+    bench.now_s += 6 * 3_600
+    bench.known(12.9)
+    assert not bench.begins()
+
+
+def test_a_build_that_failed_is_tried_again(bench: Bench):
     bench.known(0)
     good = bench.build(0)
     bench.known(7)
     assert bench.begins()
     bench.build(7)
     bench.store.use(good)
-    bench.begun[-1].code = 1
+    bench.begun[-1].code = 3
     assert not bench.begins(), "it has failed"
     assert not bench.begins(), "it is left alone"
     bench.now_s += 10
@@ -221,8 +268,9 @@ def test_a_build_ends_with_its_worker_though_it_ignores_a_signal_to_end(
     """As it does if it is begun by a writer's process, which ignores the signals that its parent decides about."""
     builds: list[subprocess.Popen[bytes]] = []
 
-    def begin(*_: object, **__: object) -> Any:
-        builds.append(REAL(["sh", "-c", "trap '' TERM; echo begun; exec sleep 30"], stdout=subprocess.PIPE))
+    def begin(*_: object, **settings: Any) -> Any:
+        command = ["sh", "-c", "trap '' TERM; echo begun; exec sleep 30"]
+        builds.append(REAL(command, stdout=subprocess.PIPE, **settings))
         return builds[0]
 
     monkeypatch.setattr(catalogs.subprocess, "Popen", begin)

@@ -1,5 +1,6 @@
 """The loops that keep catalogs fresh: those of a cluster's worker, and the listener of each web process."""
 
+import os
 import random
 import subprocess
 import sys
@@ -51,6 +52,10 @@ TICKS_MISSED: Final = 10
 
 _AGAIN_S: Final = 5.0
 """The least rest after a build that failed."""
+_REFUSED: Final = 1
+"""The exit status of a build that another one like it will not help: its generation is suspicious, for example."""
+_SAID_BYTES: Final = 2_000
+"""How much of what a build said is logged: the end, where its error is."""
 
 StageOf = Callable[[Ports, Config, StageSpec[Any]], Stage[Any]]
 
@@ -168,9 +173,43 @@ def collector(name: str, store: CatalogStore, keep: int, clock: Callable[[], flo
     return Every(name, collect, COLLECT_EVERY_S, clock, "catalog.unavailable")
 
 
+class _Build:
+    """A build in a process of its own. Raises OSError if it cannot be started."""
+
+    def __init__(self, command: Sequence[str]) -> None:
+        self._process = subprocess.Popen(  # noqa: S603 - this program
+            command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0
+        )
+        assert self._process.stderr is not None
+        self._stderr = self._process.stderr
+        os.set_blocking(self._stderr.fileno(), False)
+        self._said = b""
+
+    def poll(self) -> int | None:
+        """Its exit status, once it has ended. Call it often: what it says meanwhile has little room."""
+        code = self._process.poll()
+        while part := self._stderr.read(_SAID_BYTES):
+            self._said = (self._said + part)[-_SAID_BYTES:]
+        if code is not None:
+            self._stderr.close()
+        return code
+
+    def said(self) -> str:
+        """The end of what it said on stderr, in one line."""
+        return " ".join(self._said.decode(errors="replace").split())
+
+    def kill(self) -> None:
+        self._process.kill()  # it may have inherited that signals to end are ignored
+        self._process.wait()
+        self._stderr.close()
+
+
 class Builder:
     """Builds a generation when the latest one is old, or the current one lacks updates. It uses a process of its own: a
     build reads the whole follow store, and would make the writes of a worker in the same process slower.
+
+    If a build failed, it is repeated soon. If it was refused, the next one waits as long as one after a build does: the
+    same would be refused again, at the same price.
 
     rest: the rests after failed builds. random: returns a number from 0 to 1.
     """
@@ -191,43 +230,42 @@ class Builder:
         self._store = store
         words = ["--home", str(config.home), "catalog", "build", catalog, "--cluster", cluster]
         self._command = [sys.executable, "-P", "-m", "workers.cli", *words]
-        self._process: subprocess.Popen[bytes] | None = None
+        self._build: _Build | None = None
         self._failed = False
-        self._refused: str | None = None
-        """The generation that a build has loaded and not used."""
+        """Whether the latest build failed or was refused, and no other generation came into use since."""
         self._is_away = False
         self._rest = rest
         self._random = random
         self._late_ms = self._lateness_ms()
 
     def step(self) -> bool:
-        if self._process is not None:
-            code = self._process.poll()
+        if self._build is not None:
+            code = self._build.poll()
             if code is None:
                 return False
-            self._process = None
+            said, self._build = self._build.said(), None
             self._late_ms = self._lateness_ms()
             self._failed = bool(code)
             if code:
-                self._not_built(code=code)
+                self._not_built(self._build_ms / 1_000 if code == _REFUSED else _AGAIN_S, code=code, error=said)
             else:
                 self._rest.ended()
-        elif not self._rest.is_resting() and self._is_due():
+                _log.info("catalog.built", loop=self.name, said=said)
+        elif self._is_due() and not self._rest.is_resting():
             try:
-                self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL)  # noqa: S603 - this program
+                self._build = _Build(self._command)
             except OSError as error:  # the machine has no process or memory left
-                self._not_built(error=str(error))
+                self._not_built(_AGAIN_S, error=str(error))
         return False
 
     def close(self) -> None:
         """Ends a build that runs: what it leaves is never read."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()  # it may have inherited that signals to end are ignored
-            process.wait()
+        build, self._build = self._build, None
+        if build is not None:
+            build.kill()
 
-    def _not_built(self, **why: object) -> None:
-        wait_s = self._rest.failed(least_s=_AGAIN_S)
+    def _not_built(self, least_s: float, **why: object) -> None:
+        wait_s = self._rest.failed(least_s=least_s)
         _log.warning("catalog.not_built", loop=self.name, **why, wait_s=round(wait_s, 3))
 
     def _is_due(self) -> bool:
@@ -246,12 +284,11 @@ class Builder:
         if current is None:
             return True
         latest = generations[-1]
-        if self._failed:
-            # Read after a build that made no generation current: it had no turn, or the follow store was away.
-            self._failed, self._refused = False, None if latest.current else latest.id
         # If a generation is later than the current one and was used, it was rolled back. What was wrong with it may
-        # still be wrong, so the next build waits until it is due, even if the current one lacks updates.
-        if latest.id == self._refused:
+        # still be wrong, so the next build waits until it is due, even if the current one lacks updates. One that the
+        # latest build has loaded and not used is not that one.
+        self._failed = self._failed and not latest.current
+        if self._failed:
             latest = current
         return latest.as_of_ms < max(delta.floor_ms, delta.known_ms - self._build_ms - self._late_ms)
 

@@ -185,10 +185,14 @@ def _may_pass(error: CatalogError) -> bool:
 
 
 def _wait_for_floor(floor_ms: int, settled_ms: Callable[[], int]) -> None:
-    """Waits until the settled time is past the floor: a delta begins with its updater, a generation must be later."""
+    """Waits until the settled time is past the floor: a delta begins with its updater, a generation must be later.
+    Raises CatalogUnavailableError if that takes too long.
+    """
     until_s = time.monotonic() + _WAIT_S
     while settled_ms() <= floor_ms and time.monotonic() < until_s:
         time.sleep(0.1)
+    if settled_ms() <= floor_ms:
+        raise CatalogUnavailableError("the follow store has not settled what came after a gap in the updates")
 
 
 @catalog.command(short_help="Load a generation of NAME from FILE, and use it.")
