@@ -288,6 +288,25 @@ def test_a_catalog_of_another_source_that_was_ahead_is_left_and_named(filled: Cl
     assert "cluster b" not in said
 
 
+def test_a_catalog_that_is_damaged_keeps_no_shard_ahead(jumped: Cli) -> None:
+    with (jumped.home / "feed.toml").open("a") as file:
+        file.write("[catalogs.pins]\n[catalogs.ads]\n")
+    config = configuration.load(jumped.home, {})
+    for name in config.catalogs:
+        with open_store(config, name, "a") as store:
+            store.note_known(1)
+        (jumped.home / "data" / "a.catalog" / name / "delta" / "CURRENT").write_text("garbage")
+
+    said = jumped("clock", "set").stderr
+
+    assert "catalog pins of cluster a could not be looked at (" in said
+    assert "and was removed: a worker builds it again" in said
+    assert "catalog ads of cluster a could not be looked at, and may be ahead" in said
+    assert jumped.json("clock", "show")["shards_ahead_ms"] == {}
+    assert (jumped.home / "data" / "a.catalog" / "ads").exists()
+    assert "catalog pins" not in jumped("clock", "set").stderr
+
+
 @pytest.mark.parametrize(("topic", "group"), [(ACTIONS, "expander"), (DELIVERIES, "writer-b"), (RETRIES, "retries-a")])
 def test_nothing_is_brought_back_under_a_process_that_still_works_elsewhere(
     jumped: Cli, monkeypatch: pytest.MonkeyPatch, topic: Topic[object], group: str

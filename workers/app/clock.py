@@ -13,6 +13,7 @@ from feedstore import durable
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
 from feedstore.app.wiring import home_clock
+from feedstore.catalog.port import CatalogUnavailableError
 from feedstore.catalog.settings import posted
 from feedstore.clocks import APART_MAX_MS, wall_ms
 from feedstore.widecolumn import DamagedError
@@ -25,19 +26,22 @@ from workers.queue.port import refuse_live
 class AheadCatalog(NamedTuple):
     """A catalog of a cluster that is ahead: it hides updates from before its times, and takes no batch of now.
 
-    removed: it is gone, and a worker builds it again. path: its directory, if it is in files.
+    removed: it is gone, and a worker builds it again. path: its directory, if it is in files. error: why it could not
+    be looked at, so that it may be ahead; None if it is ahead.
     """
 
     name: str
     cluster: str
     removed: bool
     path: Path | None
+    error: str | None
 
 
 class Set(NamedTuple):
     """What was done. shards: the shards that were brought back, each with the ms that it was ahead. clusters: those
     whose watermark is unknown until they have heard the right time. lost: those that are gone or damaged. A rebuild
-    makes them again, and needs the right time first. catalogs: those that knew a time that has not come yet.
+    makes them again, and needs the right time first. catalogs: those that knew a time that has not come yet, and those
+    that could not be looked at.
     """
 
     shards: Mapping[int, int]
@@ -54,8 +58,7 @@ def set_clock(config: Config) -> Set:
 
     Raises:
         GroupBusyError: an expander or a writer runs; nothing was brought back.
-        FollowStoreUnavailableError, QueueUnavailableError, UnavailableError, CatalogUnavailableError, OSError: do it
-            again.
+        FollowStoreUnavailableError, QueueUnavailableError, UnavailableError, OSError: do it again.
     """
     if (clock := home_clock(config)) is not None:
         clock.set()
@@ -79,7 +82,9 @@ def set_clock(config: Config) -> Set:
 
 
 def _catalogs_ahead(config: Config, now_ms: int) -> Iterator[AheadCatalog]:
-    """Finds the catalogs that are ahead. One that is made of the follow store, in files, is removed."""
+    """Finds the catalogs that are ahead, or cannot be looked at. One that is made of the follow store, in files, is
+    removed.
+    """
     if not config.catalogs:
         return
     from feedstore.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
@@ -87,12 +92,17 @@ def _catalogs_ahead(config: Config, now_ms: int) -> Iterator[AheadCatalog]:
     for name, cluster in product(config.catalogs, config.clusters):
         is_built = name not in posted(config.catalogs)
         found = catalogs.place(config, name, cluster.name)
-        with closing(found.store()) as store:
-            delta = store.delta()
-            known_ms = [delta.known_ms, delta.floor_ms, *(each.as_of_ms for each in store.generations())]
-        # The times of other catalogs are from clocks of their sources.
-        if max(known_ms) <= (now_ms if is_built else now_ms + APART_MAX_MS):
-            continue
+        error: str | None = None
+        try:
+            with closing(found.store()) as store:
+                delta = store.delta()
+                known_ms = [delta.known_ms, delta.floor_ms, *(each.as_of_ms for each in store.generations())]
+        except CatalogUnavailableError as unavailable:
+            error = str(unavailable)
+        else:
+            # The times of other catalogs are from clocks of their sources.
+            if max(known_ms) <= (now_ms if is_built else now_ms + APART_MAX_MS):
+                continue
         if removed := is_built and found.path is not None:
             durable.remove_tree(found.path, ignore_errors=True)
-        yield AheadCatalog(name, cluster.name, removed, found.path)
+        yield AheadCatalog(name, cluster.name, removed, found.path, error)
