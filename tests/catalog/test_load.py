@@ -3,10 +3,11 @@
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from feedstore.catalog.port import CatalogRefusedError, CatalogStore, CatalogUnavailableError
+from feedstore.catalog.port import CatalogRefusedError, CatalogStore, CatalogUnavailableError, Generation
 from tests.catalog.catalog_adapters import Clock, in_files
 from tests.catalog.memory_catalog import MemoryCatalog
 from workers.catalog.load import SuspiciousGenerationError, load
@@ -87,6 +88,33 @@ def test_a_slow_load_does_not_replace_a_later_batch_that_came_into_use_meanwhile
     assert [*failed] == ([] if force else ["a"])
     assert current(store) == ([done["a"].id] if force else later)
     assert store.rollbacks() == force
+
+
+class Racing:
+    """A store in which another load ends while its generations are looked at for the first time."""
+
+    def __init__(self, store: CatalogStore) -> None:
+        self._store = store
+        self.later: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def generations(self) -> list[Generation]:
+        if not self.later:
+            self.later.append(loaded(self._store, 30, (A, b"later")))
+        return self._store.generations()
+
+
+@pytest.mark.parametrize("is_in_files", [False, True])
+def test_of_two_loads_that_end_at_once_the_later_batch_stays_in_use(tmp_path: Path, is_in_files: bool):
+    with closing(in_files(tmp_path, Clock()).store() if is_in_files else MemoryCatalog()) as store:
+        loaded(store, 10, (A, b"first"))
+        racing = Racing(store)
+        _, failed = load({"a": cast("CatalogStore", racing)}, 20, [(A, b"earlier")])
+        assert "is as of 30, which is later" in str(failed["a"])
+        assert current(store) == racing.later
+        assert store.rollbacks() == 0
 
 
 def test_a_batch_of_the_same_time_replaces_the_other():

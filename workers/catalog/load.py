@@ -43,10 +43,16 @@ def load(
 
 
 def _used(store: CatalogStore, generation: Generation, *, force: bool) -> Generation:
-    if not force:
-        _refuse_older(store, generation.as_of_ms)
-        refuse_smaller(store, generation)
-    store.use(generation.id)
+    if force:
+        store.use(generation.id)
+    else:
+        while True:
+            before = store.in_use()
+            _refuse_older(store, generation.as_of_ms)
+            refuse_smaller(store, generation)
+            if store.use(generation.id, before):
+                break
+            # Another load or a rollback came between: these looks were at what is not in use any more.
     return generation._replace(current=True, used=True)
 
 
