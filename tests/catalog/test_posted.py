@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from structlog.testing import capture_logs
 
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES
@@ -171,6 +172,21 @@ def test_updates_of_the_catalog_are_entered_and_no_others(bench: Bench):
     bench.work()
     assert bench.said(b"a", b"b") == [b"new", None]
     assert bench.store.fetch([b"a"]).known_ms == known_ms
+
+
+def test_ticks_of_a_relay_whose_clock_is_ahead_are_logged_once_in_a_while(bench: Bench):
+    """All that it sends says nothing, and the catalog gets ever further behind."""
+    updater = bench.updater()
+    with capture_logs() as logs:
+        for _ in range(100):
+            bench.now_ms += 10_000
+            ahead_ms = bench.now_ms + 25_000 - LATE_MS
+            updater.tick([(0, Tick(bench.now_ms - LATE_MS, 0, 2)), (1, Tick(ahead_ms, 1, 2))])
+        bench.now_ms += 600_000
+        updater.tick([(1, Tick(bench.now_ms + 25_000 - LATE_MS, 1, 2))])
+    assert [(each["event"], each["group"], each["ahead_ms"]) for each in logs] == [
+        ("catalog.tick_ahead", GROUP, 15_000)
+    ] * 2
 
 
 def test_a_catalog_that_was_loaded_before_keeps_its_generations(bench: Bench):

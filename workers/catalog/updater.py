@@ -25,6 +25,9 @@ Body = TypeVar("Body")
 CLOCKS_APART_MS: Final = 10_000
 """The clocks of the source and of the queue differ by less than this."""
 
+_AHEAD_AGAIN_MS: Final = 600_000
+"""A tick that is ahead is logged if none was for so long: the log would get a line for each."""
+
 
 class OlderDeltaError(Exception):
     """The delta knows less than before: it was put back from a copy, or lost."""
@@ -65,6 +68,8 @@ class Updater(Generic[Body]):
         self._kept_ms = kept_ms
         self._known_ms = 0
         """What the delta knew when this looked last."""
+        self._ahead_ms = -_AHEAD_AGAIN_MS
+        """When the latest tick that was ahead came."""
 
     def begin(self) -> None:
         """Moves the group back to what its delta knows, and notes a gap if messages are gone. Call it before the
@@ -100,8 +105,8 @@ class Updater(Generic[Body]):
 
     def tick(self, ticks: Sequence[tuple[int, Tick]]) -> None:
         """Notes how far each partition is; other members of the group hear the ticks of other partitions. A tick that
-        is ahead of the source's time is ignored: it is from before a clock was set back. So is a tick of partitions
-        that do not exist.
+        is ahead of the source's time is ignored, and logged: it is from before a clock was set back, or from a machine
+        whose clock is ahead. So is a tick of partitions that do not exist, without a line.
 
         Raises:
             OlderDeltaError: begin again.
@@ -113,12 +118,19 @@ class Updater(Generic[Body]):
         now_ms = self._now()
         latest: dict[tuple[int, int], int] = {}
         for _, tick in ticks:
-            if tick.settled_ms <= now_ms + CLOCKS_APART_MS and self._known.had(tick):
+            if tick.settled_ms > now_ms + CLOCKS_APART_MS:
+                self._tell_ahead(tick.settled_ms, now_ms)
+            elif self._known.had(tick):
                 place = tick.source, tick.sources
                 latest[place] = max(tick.settled_ms, latest.get(place, 0))
         for (source, sources), settled_ms in latest.items():
             self._store.note_known(settled_ms - 1, source, sources)
         self._known_ms = self._store.delta().known_ms
+
+    def _tell_ahead(self, tick_ms: int, now_ms: int) -> None:
+        if now_ms - self._ahead_ms >= _AHEAD_AGAIN_MS:
+            _log.warning("catalog.tick_ahead", group=self._group, ahead_ms=tick_ms - now_ms)
+        self._ahead_ms = now_ms
 
     def _is_another_topic(self, known_ms: int) -> bool:
         """Whether the topic was made again since the delta knew this. The group has positions from its first read on,
