@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple, assert_never
 
+from feedstore.app import open_files
 from feedstore.app.config import ClusterConfig, Config
 from feedstore.app.wiring import FIRST_LOOK_S, clock_of, in_files, monotonic_s, reads_of
 from feedstore.catalog.cache import Cache, Lifetimes
@@ -83,6 +84,7 @@ def _in_files(config: Config, cluster: ClusterConfig, catalog: str) -> CatalogPl
     from feedstore.catalog.rocksdb.reader import RocksCatalogReader  # noqa: PLC0415 - HBase does not need RocksDB
     from feedstore.catalog.rocksdb.store import RocksCatalogStore  # noqa: PLC0415 - the same
 
+    open_files.lift()  # a generation has a file for each 64 MiB, and all of them are open while it is read
     directory = config.path(cluster.url)
     path = directory.with_name(directory.name + ".catalog") / catalog
     return CatalogPlace(

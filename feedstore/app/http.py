@@ -1,12 +1,12 @@
 """Turns the configuration into a server."""
 
 import json
-import resource
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from feedstore.app import open_files
 from feedstore.app.config import Config
 from feedstore.app.services import Services
 from feedstore.app.wiring import clock_of, in_files, monotonic_s
@@ -17,7 +17,6 @@ from feedstore.following import endpoints as of_feeds
 from feedstore.following.metrics import counts as following_counts
 from feedstore.http import listening
 from feedstore.http.app import App, Served
-from feedstore.http.connections import SPARE_PLACES
 from feedstore.http.endpoint import Endpoint, Part
 from feedstore.http.problems import Known
 from feedstore.http.queues import BoundedQueues, Queues, QueuesUnavailableError
@@ -41,18 +40,6 @@ if TYPE_CHECKING:
 DESCRIPTION: Final = "Following feeds: pages, actions, who follows what. Boards in their own order."
 ENDPOINTS: Final[tuple[Endpoint[Any, Any, Any], ...]] = (*of_feeds.ENDPOINTS, *of_boards.ENDPOINTS)
 """The endpoints of every server. If the home has catalogs, there are more: see `_of_catalogs`."""
-_OWN_FILES: Final = 64
-_CLUSTER_FILES: Final = 288
-_CATALOG_FILES: Final = 20
-_SHARD_FILES: Final = 16
-_THREAD_FILES: Final = 6
-"""How many files and connections to servers a process has open, not counting the connections of its clients:
-`_OWN_FILES`, and more for each cluster, each catalog in each cluster, each shard of the follow store, and each of
-`[http] threads`, of which there are three kinds. For a cluster in files, RocksDB keeps 256 tables open; a thread has a
-database in files and its log open.
-"""
-_FILES_MAX: Final = 65_536
-"""The limit of open files is lifted to this, or to what is needed: some programs loop over all that they may have."""
 WAITING_FOR_EACH_THREAD: int = 4
 """The most requests that wait for each thread: if one takes 100 ms, the last waits half a second."""
 _LOOKING: Final = 4
@@ -184,7 +171,7 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
     Raises ConfigError if the socket cannot be had, if other machines could reach it and there are no tokens, or if this
     process may not open as many files as there may be connections.
     """
-    _raise_files(config)
+    open_files.lift_for_server(config)
     if config.http.tokens is None and not is_loopback(host):
         raise ConfigError(
             f"{host} is not this machine's loopback: anyone who reaches it could do anything. Name a file of tokens"
@@ -196,29 +183,3 @@ def listen(config: Config, host: str, port: int) -> socket.socket:
         raise ConfigError(f"{host}:{port}: {error}") from error
     except OSError as error:
         raise ConfigError(f"{host}:{port}: {error.strerror or error}") from error
-
-
-def _raise_files(config: Config) -> None:
-    """Lifts this process's limit of open files as far as allowed. Raises ConfigError if it needs more."""
-    needed = config.http.connections + SPARE_PLACES + _own_files(config)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return
-    if hard != resource.RLIM_INFINITY and hard < needed:
-        raise ConfigError(
-            f"{config.sources.blamed('http.connections')}: http.connections: {config.http.connections:,} need,"
-            f" with the stores of this home, {needed:,} file descriptors, and this process may have {hard:,}:"
-            " raise the limit (ulimit -Hn) or take fewer"
-        )
-    may = max(needed, _FILES_MAX) if hard == resource.RLIM_INFINITY else min(hard, max(needed, _FILES_MAX))
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, may), hard))
-
-
-def _own_files(config: Config) -> int:
-    return (
-        _OWN_FILES
-        + _CLUSTER_FILES * len(config.clusters)
-        + _CATALOG_FILES * len(config.clusters) * len(config.catalogs)
-        + _SHARD_FILES * len(config.shards)
-        + _THREAD_FILES * config.http.threads
-    )

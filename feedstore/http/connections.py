@@ -33,7 +33,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from feedstore.http import problems
 from feedstore.http.incoming import REFUSED
-from feedstore.http.places import Places, network
+from feedstore.http.places import SPARE_PLACES, Places, network
 from feedstore.http.problems import ProblemError
 from feedstore.http.turns import RequestTurns
 
@@ -42,7 +42,6 @@ HEAD_BYTES_MAX: Final = 16_384
 HEADERS_MAX: Final = 100
 PIPELINED_MAX: Final = 4
 """The most requests of a connection that wait behind the one that is being answered."""
-SPARE_PLACES: Final = 32
 HEALTH: Final = frozenset({b"/healthz", b"/readyz"})
 """The requests that a connection in a spare place may make."""
 

@@ -6,6 +6,8 @@ from collections.abc import Hashable
 from functools import lru_cache
 from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
+SPARE_PLACES: Final = 32
+"""How many spare places a server has."""
 _IPV6_NETWORK_BITS: Final = 64
 """The prefix of a client's network with IPv6: a client has all of it, and may connect from every address in it."""
 

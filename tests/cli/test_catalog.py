@@ -1,6 +1,7 @@
 """catalog, on a home with a worker."""
 
 import json
+import random
 import re
 import shlex
 import shutil
@@ -14,6 +15,16 @@ from feedstore.catalog.posting import AHEAD_MAX_MS
 from tests.cli.command import Cli, eventually
 
 BEFORE = 1_341_100_000_000
+_SMALL_PARTS = """
+import resource
+from feedstore.catalog.rocksdb import generations
+from workers.cli import main
+generations._LOOK_EVERY_RECORDS = 1
+generations.write.__defaults__ = (1,)
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+main()
+"""
+"""feedctl as in a shell in which few files may be open; the files of generations are small."""
 
 
 @pytest.fixture
@@ -373,3 +384,16 @@ def test_a_delta_that_is_damaged_is_made_again_as_the_message_says(home: Cli) ->
         eventually(lambda: ads(home) == {"a": "updated", "b": "updated"}, "the updates are read again")
         eventually(lambda: verified(home) == {"a": 6, "b": 6}, "the worker has built what no update tells")
     home("catalog", "collect", "ads")
+
+
+@pytest.mark.processes
+def test_a_generation_of_more_files_than_a_shell_may_open_is_loaded(home: Cli, tmp_path: Path) -> None:
+    """A generation of 64 GiB has a thousand, and a shell may open as many; more is allowed to who asks."""
+    file = tmp_path / "ads.jsonl"
+    rng = random.Random(1)
+    records = [{"key": f"{n:03}", "record": rng.randbytes(4_096).hex()} for n in range(300)]  # each fills a block
+    file.write_text("".join(json.dumps(record) + "\n" for record in records))
+    loading = home.spawn("catalog", "load", "ads", file, "--as-of", BEFORE, program=_SMALL_PARTS, text=True)
+    _, said = loading.communicate(timeout=60)
+    assert loading.returncode == 0, said
+    assert len(list((home.home / "data" / "a.catalog" / "ads").glob("gen-*/*.sst"))) > 128

@@ -12,10 +12,13 @@ from pathlib import Path
 import pytest
 
 from feedstore.app import config as configuration
+from feedstore.app import open_files
+from feedstore.app.catalogs import open_store
 from tests.cli.command import Cli
 from workers.app import checks
 from workers.app.checks import facts as gathering
 from workers.app.checks.facts import Room
+from workers.app.home import private
 from workers.app.wiring import other_partitions
 
 Break = Callable[[Cli, pytest.MonkeyPatch], None]
@@ -95,6 +98,30 @@ def _short_key(cli: Cli, _: pytest.MonkeyPatch) -> None:
 def _garbage(name: str) -> Break:
     def change(cli: Cli, _: pytest.MonkeyPatch) -> None:
         (cli.home / "data" / name).write_bytes(b"no database" * 1_000)
+
+    return change
+
+
+def _garbage_in_catalog(name: str) -> Break:
+    def change(cli: Cli, _: pytest.MonkeyPatch) -> None:
+        with (cli.home / configuration.FILE_NAME).open("a") as file:
+            file.write("[catalogs.pins]\n")
+        config = configuration.load(cli.home, {})
+        with private(), open_store(config, "pins", "b") as store:
+            store.note_known(1)
+            store.use(store.load(1, []).id)
+        (cli.home / "data" / "b.catalog" / "pins" / name).write_text("garbage")
+
+    return change
+
+
+def _files(hard: int, **http: str) -> Break:
+    """A process may have so many open. http: settings of [http]."""
+
+    def change(_: Cli, patch: pytest.MonkeyPatch) -> None:
+        for key, value in http.items():
+            patch.setenv(f"FEED_HTTP_{key}", value)
+        patch.setattr(open_files.resource, "getrlimit", lambda _: (hard, hard))
 
     return change
 
@@ -213,14 +240,10 @@ WRONG: dict[str, tuple[Break, str, str]] = {
     "short deliveries": (_env("FEED_LIMITS_DELIVERY_AGE", "1s"), "limits", "limits.delivery_age"),
     "rare housekeeping": (_env("FEED_WORKER_HOUSEKEEPING", "30d"), "limits", "worker.housekeeping"),
     "letters that go at once": (_env("FEED_LIMITS_DEAD_LETTER_AGE", "1h"), "limits", "limits.dead_letter_age"),
-    "more connections than files": (
-        lambda cli, patch: (
-            patch.setenv("FEED_HTTP_CONNECTIONS", "100000"),
-            patch.setattr(gathering.resource, "getrlimit", lambda _: (1_024, 4_096)),
-        )[0],
-        "limits",
-        "http.connections",
-    ),
+    "more connections than files": (_files(4_096, CONNECTIONS="100000"), "limits", "http.connections"),
+    "more threads than files": (_files(4_096, THREADS="1024"), "limits", "file descriptors, and this process may have"),
+    "updates of a catalog damaged": (_garbage_in_catalog("delta/CURRENT"), "catalogs", "b.catalog/pins/delta"),
+    "a catalog damaged": (_garbage_in_catalog("CURRENT"), "catalogs", "b.catalog/pins/CURRENT is damaged"),
     "a store that others may read": (_rights("data/queue.db", 0o644), "rights", "others may use it"),
     "a configuration that others may write": (_rights("feed.toml", 0o666), "rights", "others may use it"),
     "a file of another user": (_owner, "rights", "of another user"),

@@ -104,6 +104,24 @@ def test_what_check_says_of_rights_is_what_migrate_mends(filled: Cli, tmp_path: 
     assert filled.feed(1)
 
 
+def test_a_catalog_of_a_cluster_on_another_disk_has_the_rights_of_the_home(filled: Cli, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir(mode=0o700)
+    (filled.home / "data" / "b").rename(disk / "b")
+    file = filled.home / "feed.toml"
+    file.write_text(file.read_text().replace("rocksdb:data/b", f"rocksdb:{disk}/b") + "[catalogs.pins]\n")
+    filled.work()
+    filled("catalog", "build", "pins", "--cluster", "b")
+    for path in (disk / "b.catalog" / "pins").rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    assert filled("check", code=2).stdout.count("WRONG rights") == 1
+
+    filled("migrate")
+
+    assert "WRONG" not in filled("check").stdout
+    assert _open_to_others(disk) == []
+
+
 def _open_to_others(home: Path) -> list[str]:
     found = []
     for path in (home, *home.rglob("*")):

@@ -2,17 +2,18 @@
 
 import itertools
 import os
-import resource
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
+from feedstore.app import open_files
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.clusters import place
 from feedstore.app.config import Config
+from feedstore.catalog.port import NoGenerationError
 from feedstore.clocks import wall_ms
 from feedstore.errors import PortError
 from feedstore.follows.port import OutdatedStoreError
@@ -20,6 +21,9 @@ from feedstore.http import signed_cursors, tokens
 from feedstore.http.tokens import IssuedToken
 from workers.app import home, wiring
 from workers.queue.embedded import stored_partitions
+
+if TYPE_CHECKING:
+    from feedstore.app.catalogs import CatalogPlace
 
 _FILES_MAX: Final = 100_000
 """The most files of a home that are looked at."""
@@ -68,8 +72,7 @@ class HomeFacts:
     """The facts. located: with resolved paths, so that two names of one place are equal. failed: the errors of start-up
     paths, by check. partitions: the numbers of partitions of an embedded queue's topics, if the queue exists.
     clocks_ms: the times of the shards. newest_ms: when the newest file of the home was written. off_ms: how far this
-    machine's clock is ahead of the home's time, if that is too far. open_files_max: None if there is no bound. missing:
-    libraries that are missing, by extra.
+    machine's clock is ahead of the home's time, if that is too far. missing: libraries that are missing, by extra.
     """
 
     config: Config
@@ -83,7 +86,6 @@ class HomeFacts:
     clocks_ms: tuple[int, ...]
     newest_ms: int
     off_ms: int | None
-    open_files_max: int | None
     tokens: tuple[IssuedToken, ...]
     missing: Mapping[str, tuple[str, ...]]
 
@@ -100,6 +102,7 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         except PortError as error:
             failed.setdefault(check, []).append(str(error))
 
+    attempt("limits", lambda: open_files.refuse_few(config))
     located: list[Located] = []
     attempt("places", lambda: located.extend(_located(config)))
     entries = tuple(itertools.islice(_entries(config.home, *(each.path for each in located)), _FILES_MAX))
@@ -113,8 +116,9 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         for cluster in config.clusters:
             attempt("clusters", lambda name=cluster.name: _open_cluster(config, name))  # type: ignore[misc]
             attempt("clusters", lambda name=cluster.name: _refuse_mount(config, name))  # type: ignore[misc]
+            for each in config.catalogs:
+                attempt("catalogs", lambda name=each, of=cluster.name: _open_catalog(config, name, of))  # type: ignore[misc]
     attempt("http", lambda: found_tokens.extend(_http(config, environ)))
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return HomeFacts(
         config=config,
         user=os.geteuid(),
@@ -127,7 +131,6 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         clocks_ms=tuple(clocks_ms),
         newest_ms=max((entry.written_ms for entry in entries), default=0),
         off_ms=None if (clock := feedstore_wiring.home_clock(config)) is None else clock.own_offset_ms(),
-        open_files_max=None if hard == resource.RLIM_INFINITY else hard,
         tokens=tuple(found_tokens),
         missing={
             extra: tuple(name for name in names if not _is_installed(name)) for extra, names in _LIBRARIES.items()
@@ -140,6 +143,9 @@ def _located(config: Config) -> Iterator[Located]:
     for cluster in config.clusters:
         if cluster.in_files:
             yield Located(f"cluster {cluster.name}", config.path(cluster.url).resolve())
+            for name in config.catalogs:
+                if (path := _catalog_place(config, name, cluster.name).path) is not None:
+                    yield Located(f"catalog {name} of cluster {cluster.name}", path.resolve())
         else:
             place(config, cluster.name)
     for number, path in enumerate(config.shard_files):
@@ -239,6 +245,22 @@ def _refuse_mount(config: Config, name: str) -> None:
     from feedstore.app.rocksdb import refuse_mount  # noqa: PLC0415 - clusters on servers do not need its library
 
     refuse_mount(config.path(cluster.url))
+
+
+def _open_catalog(config: Config, name: str, cluster: str) -> None:
+    found = _catalog_place(config, name, cluster)
+    if found.path is None:
+        return  # no server is asked
+    with closing(found.reader()) as reader:
+        reader.delta()
+        with suppress(NoGenerationError):  # it was not built or loaded yet
+            reader.check()
+
+
+def _catalog_place(config: Config, name: str, cluster: str) -> "CatalogPlace":
+    from feedstore.app import catalogs  # noqa: PLC0415 - a home without catalogs does not pay for their library
+
+    return catalogs.place(config, name, cluster)
 
 
 def _is_installed(module: str) -> bool:

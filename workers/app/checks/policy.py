@@ -13,8 +13,6 @@ from workers.app.wiring import other_partitions
 FREE_BYTES_MIN: Final = 256 << 20
 """If a disk has less room than this, it is full within minutes: compactions and logs alone need as much."""
 FREE_FILES_MIN: Final = 1_000
-OWN_FILES: Final = 1_024
-"""A worker's process may need to open this many files: RocksDB's, SQLite's and its sockets."""
 TICK_MS_MAX: Final = 10_000
 """Ticks may be at most this far apart: watermarks move with them, and a cluster is late if it is 30 s behind."""
 DELIVERY_AGE_MS_MIN: Final = 60_000
@@ -77,12 +75,6 @@ def _limits(facts: HomeFacts) -> Iterator[str]:
         yield "worker.housekeeping: longer than limits.purge_window: what has expired would pile up"
     if config.dead_letter_age_ms < config.limits.action_age_ms:
         yield "limits.dead_letter_age: shorter than limits.action_age: letters expire before an operator reads them"
-    needed = config.http.connections + OWN_FILES
-    if facts.open_files_max is not None and facts.open_files_max < needed:
-        yield (
-            f"http.connections: {config.http.connections:,} need {needed:,} files, and a process may open"
-            f" {facts.open_files_max:,}: raise the limit (ulimit -n) or take fewer"
-        )
 
 
 def _rights(facts: HomeFacts) -> Iterator[str]:
@@ -183,6 +175,7 @@ CHECKS: Final = (
     Check("follow store", _nothing, lambda facts: _counted(len(facts.config.shards), "shard")),
     Check("queue", _queue, lambda facts: f"{_counted(facts.config.partitions, 'partition')} a topic"),
     Check("clusters", _nothing, lambda facts: ", ".join(each.name for each in facts.config.clusters)),
+    Check("catalogs", _nothing, lambda facts: ", ".join(facts.config.catalogs) or "none"),
     Check("clock", _clock, lambda facts: f"that of the home, {_counted(len(facts.clocks_ms), 'shard')} and the files"),
     Check("libraries", _libraries, lambda _: "all that feed.toml asks for"),
     Check(
