@@ -129,7 +129,7 @@ class Sight:
         )
         return bool(self.driver.execute_script(script, selector))
 
-    def act(self, button: str, kind: str, followee: int) -> None:
+    def act(self, button: str, kind: str, followee: int | str) -> None:
         """Follows or unfollows by the form."""
         self.until(lambda: self.find("followee").is_enabled(), "actions are allowed")
         self.driver.execute_script(f"document.getElementById('kind').value = '{kind}'")

@@ -207,6 +207,22 @@ def test_an_id_that_cannot_be_is_said_and_not_sent(sight: Sight) -> None:
     assert sight.find("followee").get_attribute("aria-invalid") == "true"
 
 
+def test_an_id_that_is_pasted_is_taken_as_a_whole(sight: Sight) -> None:
+    pasted, too_long = f" {OLD[0]}", f"{OLD[0]}0"
+    sight.open(1)
+    sight.act("follow", "user", too_long)
+    sight.says("action", "from 1 to 2^63-1")
+    sight.act("follow", "user", pasted)
+    sight.says("action", f"Followed user {OLD[0]}.")
+    field = sight.find("user")
+    field.clear()
+    field.send_keys(too_long, Keys.ENTER)
+    sight.until(lambda: "from 1 to 2^63-1" in str(field.get_property("validationMessage")), "it is refused")
+    field.clear()
+    field.send_keys(pasted, Keys.ENTER)
+    sight.says("feed-title", f"Feed of user {OLD[0]}")
+
+
 def test_an_address_or_a_field_with_what_is_no_id_says_what_an_id_is(sight: Sight) -> None:
     for wrong in ("user=x1", "board=0", f"user={2**63}"):
         sight.driver.get(f"{sight.address}/?{wrong}")
