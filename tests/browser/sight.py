@@ -79,6 +79,36 @@ class Sight:
     def chosen(self) -> str | None:
         return self.driver.execute_script("return document.querySelector('[data-chosen]')?.dataset.pin ?? null")
 
+    def is_in_front(self, name: str) -> bool:
+        """Whether an element is on the screen, and nothing in front of it from its left to its right."""
+        script = (
+            "const element = document.getElementById(arguments[0]), box = element.getBoundingClientRect();"
+            "return [0.02, 0.25, 0.5, 0.75, 0.98].every(share => element.contains(document.elementFromPoint("
+            "box.left + share * box.width, box.top + box.height / 2)))"
+        )
+        return bool(self.driver.execute_script(script, name))
+
+    def scroll_by(self, px: int) -> None:
+        """At once, as a wheel does."""
+        self.driver.execute_script("scrollBy({top: arguments[0], behavior: 'instant'})", px)
+
+    def resize(self, width: int, height: int, *, is_phone: bool = False) -> None:
+        """The screen of this tab."""
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": is_phone}
+        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+
+    def touch(self, kind: str, *points: tuple[float, float]) -> None:
+        """One event of one finger. kind: touchStart or touchMove with a point, or touchEnd."""
+        at = [{"x": x, "y": y} for x, y in points]
+        self.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": at})
+
+    def middle(self, of: WebElement) -> tuple[float, float]:
+        script = (
+            "const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]"
+        )
+        x, y = self.driver.execute_script(script, of)
+        return x, y
+
     # Boards
     # ----------------------------------------------------------------------------------------------------------------
 

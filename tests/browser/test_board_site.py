@@ -86,6 +86,12 @@ class Look:
         script = "history.pushState(null, '', arguments[0]); dispatchEvent(new PopStateEvent('popstate'))"
         self.sight.driver.execute_script(script, query)
 
+    def columns(self) -> int:
+        script = (
+            "return new Set([...document.querySelectorAll('.cell')].map(each => each.getBoundingClientRect().x)).size"
+        )
+        return int(self.sight.driver.execute_script(script))
+
     def rests(self) -> None:
         self.sight.rests()
 
@@ -369,6 +375,60 @@ def test_a_move_after_coming_back_waits_for_those_of_before(look: Look) -> None:
     look.shows(moved(pins, pin, 2))
 
 
+AWAY = "window.fetch = () => Promise.reject(new TypeError('away'));"
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+def test_what_goes_wrong_is_seen_wherever_the_board_is_scrolled_to(
+    board_sight: Sight, boards: Served, width: int, height: int
+) -> None:
+    board_sight.resize(width, height, is_phone=width < 400)
+    look = Look(board_sight, boards, LONG_BOARD)
+    look.pins = [str(1_000_000 + at) for at in range(LONG_PINS - 1, -1, -1)]
+    look.open()
+    board_sight.until(lambda: board_sight.is_shown("board-bottom"), "it is no short board")
+    board_sight.scroll_by(2_500)
+    board_sight.until(lambda: look.place_of(look.pins) > 20, "it has scrolled")
+    board_sight.driver.execute_script(HELD_BACK)
+    pin = look.pins[look.place_of(look.pins) + 2 * look.columns()]
+    look.pick_up(pin)
+    board_sight.press(Keys.ARROW_RIGHT, Keys.SPACE)
+    board_sight.until(lambda: board_sight.driver.execute_script("return window.held.length") == 1, "the move is sent")
+    board_sight.driver.execute_script(f"window.held[0]({REFUSED})")
+    board_sight.says("board-problem", f"Pin {pin} was not moved")
+    board_sight.until(lambda: board_sight.is_in_front("board-problem"), "the refusal is seen")
+    board_sight.driver.execute_script(AWAY)
+    board_sight.says("connection", "The server cannot be reached")
+    for name in ("connection", "board-problem", "board-top", "board-bottom"):
+        board_sight.until(lambda name=name: board_sight.is_in_front(name), f"{name} is seen")
+
+
+def test_while_a_move_has_no_answer_the_tab_says_so_and_asks_before_it_is_closed(look: Look) -> None:
+    asks = """
+        const event = new Event("beforeunload", { cancelable: true });
+        dispatchEvent(event);
+        return event.defaultPrevented;
+    """
+    driver = look.sight.driver
+    assert not driver.execute_script(asks)
+    driver.execute_script(HELD_BACK)
+    for pin in look.pins[3], look.pins[8]:
+        look.pick_up(pin)
+        look.sight.press(Keys.ARROW_RIGHT, Keys.SPACE)
+    assert driver.execute_script(asks)
+    look.sight.until(lambda: look.sight.is_in_front("board-waiting"), "it is said")
+    look.sight.says("board-waiting", "2 moves not saved yet")
+    look.goes_to("?user=1")
+    driver.execute_script("window.held[0]()")
+    look.sight.says("board-waiting", "1 move not saved yet")
+    assert look.sight.is_shown("board-waiting")
+    assert driver.execute_script(asks)
+    look.sight.until(lambda: driver.execute_script("return window.held.length") == 2, "the other one is sent")
+    driver.execute_script("window.held[1]()")
+    look.sight.until(lambda: not look.sight.is_shown("board-waiting"), "all is saved")
+    assert not driver.execute_script(asks)
+
+
 def test_a_refusal_by_a_board_that_was_left_is_told(look: Look) -> None:
     pin = look.pins[3]
     look.sight.driver.execute_script(HELD_BACK)
@@ -379,9 +439,10 @@ def test_a_refusal_by_a_board_that_was_left_is_told(look: Look) -> None:
     look.sight.driver.execute_script(f"window.held[0]({REFUSED})")
     told = f"Pin {pin} of board {look.board} was not moved"
     look.sight.says("said", told, "somebody was faster")
-    look.goes_to(f"?board={look.board}")
-    look.sight.until(lambda: look.sight.is_shown("board-problem"), "who saw the feed then sees it now")
-    look.sight.says("board-problem", told)
+    look.sight.says("board-problem", told, "Somebody was faster")
+    assert look.sight.is_in_front("board-problem"), "it is seen in the feed too"
+    look.goes_to("?user=2")
+    look.sight.until(lambda: not look.sight.is_shown("board-problem"), "who has gone further has seen it")
 
 
 def test_those_who_may_not_write_move_nothing(board_sight: Sight, boards: Served) -> None:

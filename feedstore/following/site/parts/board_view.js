@@ -14,8 +14,13 @@ import { Where, rounded } from "./where.js";
 const LOOK_MS = 2_000;
 /** The next page is asked for when an end of what was read is so near. */
 const AHEAD_PX = 1_600;
-/** So many looks after a survey that found no pins, the next one is made: it may take fifty pages. */
+/** Moves are answered at once, as a rule: that they wait is said if no answer comes for so long. */
+const LATE_MS = 1_000;
+/** So many looks after a survey that failed or found no pins, it is continued or made again: it takes fifty pages. */
 const LOOKS_BETWEEN_SURVEYS = 15;
+
+/** Has the browser ask before the tab is closed. */
+const ask = (event) => event.preventDefault();
 
 export class BoardView {
   #trouble;
@@ -34,13 +39,18 @@ export class BoardView {
   #wanted = null;
   #isJumping = false;
   #isSurveying = false;
+  /** The timer after which it is said that moves wait. */
+  #late;
   /** How many looks come before the next survey. */
   #surveyIn = 0;
   #where;
   /** How the pins of the board are spread; null if that is not known yet. */
   #scale = null;
   #hasFailed = false;
-  /** What became of the last move, if it was refused or is not known. It stays until another one is made. */
+  /**
+   * What became of the last move, if it was refused or is not known. It stays until another one is made, or something
+   * else is shown.
+   */
   #refusal = null;
 
   /** trouble(problem): is told the problem that all requests have, and null once there is none. */
@@ -71,15 +81,14 @@ export class BoardView {
 
   /** id: null if no board is shown. */
   show(id) {
-    if (id === this.#id) return;
+    if (id !== null && id === this.#id) return;
     this.#reading.abort();
     this.#reading = new AbortController();
     const { signal } = this.#reading;
     if (this.#board?.isWaiting) this.#left.set(this.#id, this.#moves);
     this.#id = id;
     this.#grid.cancel();
-    // What was refused while no board was on the screen is still to be read.
-    if (this.#board !== null) this.#refusal = null;
+    this.#refusal = null;
     this.#hasFailed = false;
     this.#isLoading = false;
     this.#wanted = null;
@@ -212,9 +221,27 @@ export class BoardView {
     this.#problem(null);
     this.#board.move(line, where);
     this.#draw();
+    this.#tellWaiting();
+  }
+
+  /** Says how many moves of this tab, of any board, have no answer yet. They would be lost with it: closing it asks. */
+  #tellWaiting() {
+    clearTimeout(this.#late);
+    const boards = new Set([this.#moves, ...this.#left.values()]);
+    const count = [...boards].reduce((sum, moves) => sum + moves.waiting.length, 0);
+    const place = find("board-waiting");
+    if (count === 0) {
+      place.hidden = true;
+      removeEventListener("beforeunload", ask);
+      return;
+    }
+    addEventListener("beforeunload", ask);
+    say(place, `${counted(count, "move", "moves")} not saved yet: keep this tab open.`);
+    this.#late = setTimeout(() => (place.hidden = false), LATE_MS);
   }
 
   #answered(pin, problem) {
+    this.#tellWaiting();
     if (problem !== null) this.#refused(`Pin ${pin}`, ", and is back", problem);
     this.#draw();
     if (!this.#board.isWaiting) this.#rhythm.now();
@@ -223,6 +250,7 @@ export class BoardView {
   /** Of a move of a board that is not on the screen any more. */
   #answeredElsewhere(id, board, pin, problem) {
     if (!board.isWaiting) this.#left.delete(id);
+    this.#tellWaiting();
     if (problem !== null) this.#refused(`Pin ${pin} of board ${id}`, "", problem);
   }
 

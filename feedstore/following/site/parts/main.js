@@ -359,6 +359,15 @@ addEventListener("popstate", fromAddress);
 // Where there is room they are open; elsewhere their first lines say the most of it.
 for (const panel of document.querySelectorAll("details.panel")) panel.open = matchMedia("(min-width: 62rem)").matches;
 
+// What is on the screen stays where it is when something is said above it.
+let notices_px = 0;
+new ResizeObserver(() => {
+  const before_px = notices_px;
+  notices_px = find("notices").offsetHeight;
+  document.documentElement.style.setProperty("--notices", `${notices_px}px`);
+  if (scrollY > 0) scrollBy({ top: notices_px - before_px, behavior: "instant" });
+}).observe(find("notices"));
+
 say(find("zone"), `Times in ${Intl.DateTimeFormat().resolvedOptions().timeZone}`);
 
 fromAddress();
