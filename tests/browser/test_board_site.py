@@ -50,6 +50,11 @@ class Look:
         lines = self.served.ask("GET", f"/v1/boards/{self.board}/pins?limit={count}")["pins"]
         return [line["pin"] for line in lines]
 
+    def last(self) -> str:
+        """The lowest pin, as the server has it."""
+        lines = self.served.ask("GET", f"/v1/boards/{self.board}/pins?limit=1&start=bottom")["pins"]
+        return str(lines[0]["pin"])
+
     def is_part_of(self, pins: list[str]) -> bool:
         """Whether what is in the document is a part of these, without a hole."""
         order = self.order()
@@ -197,42 +202,52 @@ def test_a_pin_is_moved_by_keyboard_alone(look: Look) -> None:
     look.is_recorded(moved(pins, pins[2], 0))
 
 
-def test_a_pin_is_moved_by_touch_and_a_short_touch_scrolls(look: Look) -> None:
-    driver = look.sight.driver
-    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
-    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
-    look.open()
+@pytest.fixture
+def phone(board_sight: Sight) -> Iterator[Sight]:
+    """The same tab, on a phone."""
+    board_sight.resize(390, 844, is_phone=True)
+    board_sight.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    yield board_sight
+    board_sight.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
-    def middle(pin: str) -> dict[str, float]:
-        script = "const box = arguments[0].getBoundingClientRect(); return [box.x + box.width / 2, box.y + 40]"
-        x, y = driver.execute_script(script, look.cell(pin))
-        return {"x": x, "y": y}
 
-    def touch(kind: str, *points: dict[str, float]) -> None:
-        driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": list(points)})
-
-    try:
-        look.rests()
-        start, target = middle(look.pins[0]), middle(look.pins[4])
-        touch("touchStart", start)
-        look.sight.until(lambda: driver.find_elements(By.CSS_SELECTOR, "[data-held]"), "a long press picks up")
-        touch("touchMove", {"x": start["x"], "y": start["y"] + 50})
-        touch("touchMove", target)
-        look.sight.until(lambda: look.order().index(look.pins[0]) == 4, "it is held there")
-        touch("touchEnd")
-        look.is_recorded(moved(look.pins, look.pins[0], 4))
-        look.rests()
-        assert driver.execute_script("return scrollY") == 0, "a held pin does not scroll the page"
-
-        for y in (0, 40, 80, 120, 160):
-            touch("touchMove" if y else "touchStart", start | {"y": start["y"] + 200 - y})
-        touch("touchEnd")
-        assert driver.find_elements(By.CSS_SELECTOR, "[data-held]") == []
-        look.sight.until(lambda: driver.execute_script("return scrollY") > 0, "it has scrolled")
-    finally:
-        driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
+def test_a_pin_is_moved_by_touch_and_a_short_touch_scrolls(phone: Sight, look: Look) -> None:
+    look.rests()
+    x, y = phone.middle(look.cell(look.pins[0]))
+    phone.touch("touchStart", (x, y))
+    phone.until(lambda: phone.driver.find_elements(By.CSS_SELECTOR, "[data-held]"), "a long press picks up")
+    phone.touch("touchMove", (x, y + 50))
+    phone.touch("touchMove", phone.middle(look.cell(look.pins[4])))
+    phone.until(lambda: look.order().index(look.pins[0]) == 4, "it is held there")
+    phone.touch("touchEnd")
     look.is_recorded(moved(look.pins, look.pins[0], 4))
+    look.rests()
+    assert phone.driver.execute_script("return scrollY") == 0, "a held pin does not scroll the page"
+
+    for far in (0, 40, 80, 120, 160):
+        phone.touch("touchMove" if far else "touchStart", (x, y + 200 - far))
+    phone.touch("touchEnd")
+    assert phone.driver.find_elements(By.CSS_SELECTOR, "[data-held]") == []
+    phone.until(lambda: phone.driver.execute_script("return scrollY") > 0, "it has scrolled")
+    look.is_recorded(moved(look.pins, look.pins[0], 4))
+
+
+def test_a_pin_is_dropped_at_the_bottom_by_touch(phone: Sight, long_look: Look) -> None:
+    top = long_look.pins[0]
+    wide = "return [document.documentElement.scrollWidth, innerWidth]"
+    phone.until(lambda: phone.is_shown("board-bottom"), "it is no short board")
+    long_look.rests()
+    x, y = phone.middle(long_look.cell(top))
+    phone.touch("touchStart", (x, y))
+    phone.until(lambda: phone.driver.find_elements(By.CSS_SELECTOR, "[data-held]"), "a long press picks up")
+    phone.touch("touchMove", (380, y))
+    assert phone.driver.execute_script(wide) == [390, 390], "half of the pin is beyond the edge of the screen"
+    phone.touch("touchMove", phone.middle(phone.find("board-bottom")))
+    phone.says("said", "At the bottom of the board")
+    assert phone.driver.execute_script(wide) == [390, 390]
+    phone.touch("touchEnd")
+    phone.says("said", f"Pin {top} dropped at the bottom")
+    phone.until(lambda: long_look.last() == top, "the server has it there")
 
 
 def test_quick_moves_arrive_in_their_order(look: Look) -> None:
