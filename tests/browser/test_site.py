@@ -344,6 +344,26 @@ def test_without_room_for_a_column_why_covers_no_other_part_and_is_closed_by_its
     assert sight.chosen() is None
 
 
+def test_a_link_can_be_pointed_at_and_clicked_wherever_it_is(sight: Sight) -> None:
+    """Also where the reason would come in front of it."""
+    sight.resize(1280, 800)
+    sight.open(1)
+    sight.until(lambda: len(sight.pins()) >= PAGE, "more than fits")
+    links = sight.driver.find_elements(By.CSS_SELECTOR, "#feed .owner a")
+    low = next(each for each in links if 650 < sight.middle(each)[1] < 750)
+    x, y = sight.middle(low)
+    mouse = {"x": x, "y": y, "button": "left", "clickCount": 1}
+    sight.driver.execute_cdp_cmd("Input.dispatchMouseEvent", mouse | {"type": "mouseMoved", "x": x - 4})
+    sight.driver.execute_cdp_cmd("Input.dispatchMouseEvent", mouse | {"type": "mouseMoved"})
+    pointed_for_long = "const done = arguments[0]; setTimeout(() => requestAnimationFrame(done), 200)"
+    sight.driver.execute_async_script(pointed_for_long)
+    assert sight.chosen() is None
+    for kind in ("mousePressed", "mouseReleased"):
+        sight.driver.execute_cdp_cmd("Input.dispatchMouseEvent", mouse | {"type": kind})
+    sight.says("feed-title", "Feed of user 2")
+    assert sight.driver.current_url.endswith("/?user=2")
+
+
 def test_the_column_of_cards_has_no_bar_of_its_own_and_its_end_stays_on_the_screen(sight: Sight) -> None:
     metrics = {"width": 1280, "height": 600, "deviceScaleFactor": 1, "mobile": False}
     sight.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
@@ -372,6 +392,33 @@ def test_on_a_phone_everything_fits_and_a_tap_shows_why(sight: Sight) -> None:
     rows[1].click()
     sight.says("why", f"Why is pin {OLD[1]} here?", "cluster a: yes")
     assert sight.is_on_screen("#why")
+
+
+def test_on_a_phone_the_reason_covers_neither_the_pin_that_is_tapped_nor_new_ones(served: Served, sight: Sight) -> None:
+    def row(pin: str) -> str:
+        return f'[data-pin="{pin}"]'
+
+    sight.resize(390, 844, is_phone=True)
+    sight.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": True})
+    try:
+        sight.open(1)
+        sight.until(lambda: len(sight.pins()) >= PAGE, "more than fits")
+        low = next(each for each in sight.pins() if side(sight, row(each), "top") > 640)
+        sight.touch("touchStart", (40, side(sight, row(low), "top") + 12))
+        sight.touch("touchEnd")
+        sight.says("why", f"Why is pin {low} here?", "cluster a: yes")
+        assert sight.chosen() == low
+        assert 0 < side(sight, row(low), "bottom") <= side(sight, "#why", "top")
+        sight.find("why-close").click()
+        served.save(501, owner=2, board=20)
+        sight.says("fresh", "1 new pin")
+        sight.touch("touchStart", sight.middle(sight.find("fresh")))
+        sight.touch("touchEnd")
+        sight.shows(["501", *sight.pins()])
+        assert sight.driver.execute_script("return document.activeElement.dataset.pin") == "501"
+        assert not sight.is_shown("why")
+    finally:
+        sight.driver.execute_cdp_cmd("Emulation.setTouchEmulationEnabled", {"enabled": False})
 
 
 LINES = """const range = document.createRange()

@@ -3,10 +3,12 @@
 import { linkTo, make, time } from "./elements.js";
 
 const POINTED_MS = 120;
+/** As in style.css: here why an entry is chosen comes in front of a part of the list, and must not under a pointer. */
+const narrow = matchMedia("(max-width: 82rem)");
 
 /**
- * chosen(entry): is called with the entry that was focused, pointed at or tapped, and with null when none is any more:
- * it has left, or was tapped again.
+ * chosen(entry): is called with the entry that was gone to by keyboard, clicked or tapped, or pointed at if the screen
+ * is wide; and with null when none is any more: it has left, or was tapped again.
  *
  * What a reader looks at stays where it is on the screen while entries come and go above it.
  */
@@ -23,7 +25,8 @@ export class Entries {
   constructor(box, chosen) {
     this.#box = box;
     this.#chosen = chosen;
-    box.addEventListener("focusin", (event) => this.#choose(rowOf(event.target)));
+    // A pointer has chosen nothing before it is up again: what opens meanwhile would take the click.
+    box.addEventListener("focusin", ({ target }) => target.matches(":focus-visible") && this.#choose(rowOf(target)));
     box.addEventListener("pointerdown", (event) => this.#press(event));
     box.addEventListener("click", (event) => this.#tap(event));
     box.addEventListener("pointermove", (event) => this.#point(event));
@@ -59,9 +62,11 @@ export class Entries {
     this.#keepOneStop();
   }
 
-  /** Puts the focus on the first entry. */
+  /** Puts the focus on the first entry, and chooses it if the screen is wide. */
   enter() {
-    (this.#box.firstElementChild ?? this.#box).focus();
+    const first = this.#box.firstElementChild;
+    (first ?? this.#box).focus();
+    if (!narrow.matches) this.#choose(first);
   }
 
   leave() {
@@ -103,11 +108,13 @@ export class Entries {
     }
     row.focus({ preventScroll: true });
     this.#choose(row);
+    if (narrow.matches) row.scrollIntoView({ block: "nearest" });
   }
 
   #point(event) {
     // A pointer that rests while the list is scrolled below it points at nothing.
-    if (event.pointerType !== "mouse" || (event.movementX === 0 && event.movementY === 0)) return;
+    const isMoved = event.movementX !== 0 || event.movementY !== 0;
+    if (event.pointerType !== "mouse" || !isMoved || narrow.matches) return;
     clearTimeout(this.#pointing);
     const row = rowOf(event.target);
     if (row !== null) this.#pointing = setTimeout(() => row.isConnected && this.#choose(row), POINTED_MS);
