@@ -90,7 +90,7 @@ class _Look:
         self.driver.execute_script("performance.setResourceTimingBufferSize(1_000_000)")
         self._held("at first")
         with _timed("it is known how the board is spread"):
-            self.sight.until(lambda: self.sight.is_shown("board-where"), "the slider is shown")
+            self.sight.until(lambda: self.sight.is_shown("board-slider"), "the slider is shown")
         print(f"  {self.sight.text('board-brief')}")
         for what, way in (("down", 1), ("up", -1)):
             with _timed(f"{scrolled:,} pins are scrolled {what}"):

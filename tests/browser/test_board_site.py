@@ -546,7 +546,7 @@ def test_a_board_of_ten_thousand_pins_scrolls_and_is_crossed_by_one_request(long
 
 def test_every_part_of_a_long_board_is_a_jump_away_and_scrolls_both_ways(board_sight: Sight, long_look: Look) -> None:
     look, pins = long_look, long_look.pins
-    board_sight.until(lambda: board_sight.is_shown("board-where"), "it is known how the board is spread")
+    board_sight.until(lambda: board_sight.is_shown("board-slider"), "it is known how the board is spread")
     board_sight.find("board-bottom").click()
     board_sight.until(lambda: look.order()[-1:] == pins[-1:], "the bottom is there")
     board_sight.says("board-tail", "The end.")
@@ -566,10 +566,43 @@ def test_every_part_of_a_long_board_is_a_jump_away_and_scrolls_both_ways(board_s
     board_sight.until(lambda: look.order()[:1] == pins[:1], "the top is there")
     board_sight.says("board-brief", "from place 1")
 
+    slider = board_sight.find("board-slider")
+    slider.click()
+    board_sight.until(lambda: abs(look.place_of(pins) - LONG_PINS // 2) < LONG_PINS // 20, "the middle is there")
+    before = slider.get_property("value")
+    board_sight.scroll_by(1_000)
+    board_sight.until(lambda: slider.get_property("value") != before, "it follows what is scrolled, after a click too")
+
+
+# Looks of the survey, by their limit, have no answer until the test lets them go.
+SURVEY_HELD_BACK = """
+    const real = window.fetch;
+    window.mayLook = new Promise((resolve) => (window.letLook = resolve));
+    window.fetch = async (url, ...rest) => {
+      if (/limit=(1|40)&/.test(url)) await window.mayLook;
+      return real(url, ...rest);
+    };
+"""
+
+
+def test_the_ends_of_a_board_are_there_before_it_is_known_how_it_is_spread(board_sight: Sight, boards: Served) -> None:
+    source = {"source": SURVEY_HELD_BACK}
+    board_sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", source)
+    look = Look(board_sight, boards, LONG_BOARD)
+    look.pins = [str(1_000_000 + at) for at in range(LONG_PINS - 1, -1, -1)]
+    look.open()
+    board_sight.until(lambda: board_sight.is_shown("board-bottom"), "the ends can be gone to")
+    assert not board_sight.is_shown("board-slider")
+    board_sight.find("board-bottom").click()
+    board_sight.until(lambda: look.order()[-1:] == look.pins[-1:], "the bottom is there")
+    board_sight.driver.execute_script("window.letLook()")
+    board_sight.find("board-top").click()
+    board_sight.until(lambda: board_sight.is_shown("board-slider"), "it is known now")
+
 
 def test_a_pin_is_dragged_to_a_part_that_is_far_away(board_sight: Sight, long_look: Look) -> None:
     look, pins = long_look, long_look.pins
-    board_sight.until(lambda: board_sight.is_shown("board-where"), "it is known how the board is spread")
+    board_sight.until(lambda: board_sight.is_shown("board-slider"), "it is known how the board is spread")
     look.rests()
     board_sight.mouse("mousePressed", look.cell(pins[3]))
     board_sight.mouse("mouseMoved", look.cell(pins[5]))

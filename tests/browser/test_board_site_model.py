@@ -290,8 +290,10 @@ def test_what_is_kept_is_bounded_whichever_way_one_scrolls(board_sight: Sight) -
     assert max(found["down"], found["up"]) <= 2 * 10_000 // 200 + 2
 
 
+@pytest.mark.parametrize("refused_each", [1_000, 20, 3])
 @pytest.mark.parametrize("spread", ["even", "one pin years above", "a million in a second", "two heaps", "few"])
-def test_a_few_looks_say_where_the_pins_of_a_board_are(board_sight: Sight, spread: str) -> None:
+def test_a_few_looks_say_where_the_pins_of_a_board_are(board_sight: Sight, spread: str, refused_each: int) -> None:
+    """Also if the server refuses some of them: those that it did answer are not made again."""
     pauses = {
         "even": [(100_000, 1_000)],
         "one pin years above": [(1, 10**11), (100_000, 3)],
@@ -301,9 +303,9 @@ def test_a_few_looks_say_where_the_pins_of_a_board_are(board_sight: Sight, sprea
     }
     board_sight.open()
     script = """
-    const [pauses, done] = arguments;
+    const [pauses, refusedEach, done] = arguments;
     const run = async () => {
-      const { survey } = await import("/parts/scale.js");
+      const { Survey } = await import("/parts/scale.js");
       // The number of a pin from the top is its place; its sequence is a ms of the real ones.
       const UNIT = 10n ** 25n;
       const ends = [];
@@ -327,26 +329,30 @@ def test_a_few_looks_say_where_the_pins_of_a_board_are(board_sight: Sight, sprea
         }
         return low;
       };
-      let reads = 0;
-      const scale = await survey(async (limit, { start }) => {
+      let reads = 0, asked = 0;
+      const survey = new Survey(async (limit, { start }) => {
+        if ((asked += 1) % refusedEach === 0) throw new Error("overloaded");
         reads += 1;
         const from = start === "top" ? 0 : start === "bottom" ? Math.max(0, total - limit) : below(BigInt(start));
         const until = Math.min(total, from + limit);
         const pins = Array.from({ length: until - from }, (_, each) => ({ sequence: String(at(from + each)) }));
         return { pins, cursor: until < total ? "more" : null };
       });
+      let scale = null, refused = 0;
+      while (scale === null) scale = await survey.finish().catch(() => { refused += 1; return null; });
       const found = [];
       for (let share = 1; share < 20; share += 1) {
         const sequence = scale.sequenceAt((scale.total * share) / 20);
         found.push([share / 20, below(sequence) / total, scale.placeOf(sequence) / scale.total]);
       }
-      return { found, reads, total: scale.total / total };
+      return { found, reads, refused, total: scale.total / total };
     };
     run().then(done, (error) => done({ failed: String(error) }));
     """
-    answer = board_sight.driver.execute_async_script(script, pauses[spread])
+    answer = board_sight.driver.execute_async_script(script, pauses[spread], refused_each)
     assert "failed" not in answer, answer
     assert answer["reads"] <= 50
+    assert answer["refused"] == (answer["reads"] - 1) // (refused_each - 1)
     assert answer["total"] == pytest.approx(1, abs=0.05)
     for share, place, again in answer["found"]:
         assert place == pytest.approx(share, abs=0.05), answer
@@ -367,7 +373,7 @@ def test_where_many_pins_were_moved_away_the_board_goes_on(board_sight: Sight, g
     script = """
     const [gone, done] = arguments;
     const run = async () => {
-      const { survey } = await import("/parts/scale.js");
+      const { Survey } = await import("/parts/scale.js");
       // A line each ms, the one of place 0 on top. A page looks at so many lines as those of the server.
       const SIZE = 100_000, NOW_MS = 10 ** 12, UNIT = 10n ** 25n;
       const at = (place) => BigInt(NOW_MS - 1 - place) * UNIT;
@@ -393,7 +399,7 @@ def test_where_many_pins_were_moved_away_the_board_goes_on(board_sight: Sight, g
         if (way === "up") return { pins: pins.reverse(), cursor: null, above: onward };
         return { pins, cursor: onward, above: null };
       };
-      const scale = await survey(read, NOW_MS);
+      const scale = await new Survey(read, NOW_MS).finish();
       if (scale === null) return { reads, total: null };
       const places = Array.from({ length: 19 }, (_, share) => {
         const sequence = scale.sequenceAt((scale.total * (share + 1)) / 20);
@@ -419,12 +425,12 @@ def test_a_board_on_which_no_pin_was_found_has_no_scale(board_sight: Sight) -> N
     script = """
     const [done] = arguments;
     const run = async () => {
-      const { survey } = await import("/parts/scale.js");
+      const { Survey } = await import("/parts/scale.js");
       let reads = 0;
-      const scale = await survey(async () => {
+      const scale = await new Survey(async () => {
         reads += 1;
         return { pins: [], cursor: "more", above: "more" };
-      });
+      }).finish();
       return { reads, scale };
     };
     run().then(done, (error) => done({ failed: String(error) }));

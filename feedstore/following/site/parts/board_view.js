@@ -5,7 +5,7 @@ import { Board, Moves } from "./board.js";
 import { find, say, showProblem } from "./elements.js";
 import { Grid } from "./grid.js";
 import { Rhythm } from "./rhythm.js";
-import { survey } from "./scale.js";
+import { Survey } from "./scale.js";
 import { seen } from "./seen.js";
 import { counted } from "./values.js";
 import { Where, rounded } from "./where.js";
@@ -38,13 +38,15 @@ export class BoardView {
   /** Where to go next; null if it is there. */
   #wanted = null;
   #isJumping = false;
+  /** What is found out of how the pins of the board are spread; null before it has begun, and after it has ended. */
+  #survey = null;
   #isSurveying = false;
   /** The timer after which it is said that moves wait. */
   #late;
   /** How many looks come before the next survey. */
   #surveyIn = 0;
   #where;
-  /** How the pins of the board are spread; null if that is not known yet. */
+  /** How they are spread; null if that is not known yet. */
   #scale = null;
   #hasFailed = false;
   /**
@@ -93,6 +95,7 @@ export class BoardView {
     this.#isLoading = false;
     this.#wanted = null;
     this.#isJumping = false;
+    this.#survey = null;
     this.#scale = null;
     this.#surveyIn = 0;
     this.#problem(null);
@@ -143,24 +146,27 @@ export class BoardView {
     this.#fill();
     if (this.#scale !== null || !board.hasBegun || board.hasEnd) return;
     if (this.#surveyIn > 0) this.#surveyIn -= 1;
-    else this.#survey();
+    else this.#findOut();
   }
 
-  /** Finds out how the board is spread. If that fails, the next look will be followed by another attempt. */
-  async #survey() {
+  /** Finds out how the board is spread. */
+  async #findOut() {
     const board = this.#board;
     if (this.#isSurveying) return;
     this.#isSurveying = true;
+    this.#survey ??= new Survey(this.#read);
+    let [scale, problem] = [null, null];
     try {
-      const scale = await survey(this.#read);
-      if (board === this.#board) {
-        this.#scale = scale;
-        if (scale === null) this.#surveyIn = LOOKS_BETWEEN_SURVEYS;
-      }
+      scale = await this.#survey.finish();
     } catch (error) {
-      if (board === this.#board) this.#problem(problemOf(error));
+      problem = problemOf(error);
     }
     this.#isSurveying = false;
+    if (board !== this.#board) return;
+    this.#scale = scale;
+    this.#surveyIn = LOOKS_BETWEEN_SURVEYS;
+    if (problem === null) this.#survey = null;
+    else this.#problem(problem);
     this.#tell();
   }
 
@@ -299,7 +305,7 @@ export class BoardView {
     const isAll = board.hasTop && board.hasEnd;
     const { visible, place } = this.#grid;
     const scale = isAll ? null : this.#scale;
-    this.#where.show(scale, visible?.sequence ?? null);
+    this.#where.show(board.hasBegun && !isAll, scale, visible?.sequence ?? null);
     let brief = "";
     if (isAll) brief = counted(board.shown.length, "pin", "pins");
     else if (visible !== null && place !== null) brief = `from place ${place.toLocaleString("en")}`;

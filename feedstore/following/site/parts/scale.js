@@ -47,48 +47,70 @@ export class Scale {
 }
 
 /**
- * Looks at a board. read(limit, where): a page, where: { start } or { cursor }. now_ms: no pin is above it, but for
- * those of other clocks. Returns null if it has no pins, or if no look has found where they are.
+ * A few looks at a board. read(limit, where): a page, where: { start } or { cursor }. now_ms: no pin is above it, but
+ * for those of other clocks.
  *
  * A look says how dense pins are at one place. The part that holds most of them by that is looked at again in its
  * middle, so that a pause of years, or a million pins of one second, takes a few looks more.
  *
  * Where many pins were moved away, pages are short or empty. That is no end: only a page without a cursor is one.
  */
-export async function survey(read, now_ms = Date.now()) {
-  let reads = 0;
+export class Survey {
+  #read;
+  #now_ms;
+  #reads = 0;
+  /** What the looks have found so far; null before the first one. */
+  #parts = null;
+
+  constructor(read, now_ms = Date.now()) {
+    this.#read = read;
+    this.#now_ms = now_ms;
+  }
+
+  /**
+   * Returns the scale; null if the board has no pins, or if no look has found where they are. What `read` raises ends
+   * it: called again, it continues with what was found before.
+   */
+  async finish() {
+    if (this.#parts === null) {
+      const lowest = await this.#pages(1, "bottom", "above", 1);
+      if (lowest.pins.length === 0 && lowest.next === null) return null;
+      // If no pin was found there, the looks find out from where on there is none.
+      this.#parts = guessed(await this.#look("top", BigInt(lowest.pins.at(-1)?.sequence ?? 0)));
+    }
+    while (this.#reads < READS_MAX) {
+      const parts = this.#parts;
+      const most = parts.reduce((one, other) => (other.isGuessed && other.count > (one?.count ?? 0) ? other : one), null);
+      if (most === null || most.from - most.to < 2n) break;
+      const middle = (most.from + most.to) / 2n;
+      const lower = await this.#look(String(middle), most.to);
+      this.#parts = guessed(parts.flatMap((part) => (part === most ? [{ ...most, to: middle }, ...lower] : [part])));
+    }
+    const parts = this.#parts;
+    const isFound = parts.some(({ density, isGuessed, count }) => density !== undefined || (!isGuessed && count > 0));
+    const scale = new Scale(parts.filter(({ from, to }) => from > to));
+    return isFound && scale.total > 0 ? scale : null;
+  }
+
+  async #look(start, end) {
+    const pages = await this.#pages(LOOK_PINS, start, "cursor", PINS_MIN);
+    const top = BigInt(pages.pins[0]?.sequence ?? BigInt(this.#now_ms) * MS);
+    return partsOf(pages, start === "top" ? top : BigInt(start), end);
+  }
+
   /** onward: cursor or above. next: where it continues; null at the end of the board. */
-  const pagesOf = async (limit, start, onward, least) => {
-    let page = await read(limit, { start });
+  async #pages(limit, start, onward, least) {
+    let page = await this.#read(limit, { start });
     let { pins } = page;
-    reads += 1;
+    this.#reads += 1;
     for (let more = 0; pins.length < least && page[onward] !== null; more += 1) {
-      if (more === PAGES_MORE || reads >= READS_MAX) break;
-      page = await read(PAGE_PINS, { cursor: page[onward] });
+      if (more === PAGES_MORE || this.#reads >= READS_MAX) break;
+      page = await this.#read(PAGE_PINS, { cursor: page[onward] });
       pins = onward === "above" ? [...page.pins, ...pins] : [...pins, ...page.pins];
-      reads += 1;
+      this.#reads += 1;
     }
     return { pins, next: page[onward] };
-  };
-  const look = async (start, end) => {
-    const pages = await pagesOf(LOOK_PINS, start, "cursor", PINS_MIN);
-    const top = BigInt(pages.pins[0]?.sequence ?? BigInt(now_ms) * MS);
-    return partsOf(pages, start === "top" ? top : BigInt(start), end);
-  };
-  const lowest = await pagesOf(1, "bottom", "above", 1);
-  if (lowest.pins.length === 0 && lowest.next === null) return null;
-  // If no pin was found there, the looks find out from where on there is none.
-  let parts = guessed(await look("top", BigInt(lowest.pins.at(-1)?.sequence ?? 0)));
-  while (reads < READS_MAX) {
-    const most = parts.reduce((one, other) => (other.isGuessed && other.count > (one?.count ?? 0) ? other : one), null);
-    if (most === null || most.from - most.to < 2n) break;
-    const middle = (most.from + most.to) / 2n;
-    const lower = await look(String(middle), most.to);
-    parts = guessed(parts.flatMap((part) => (part === most ? [{ ...most, to: middle }, ...lower] : [part])));
   }
-  const isFound = parts.some(({ density, isGuessed, count }) => density !== undefined || (!isGuessed && count > 0));
-  const scale = new Scale(parts.filter(({ from, to }) => from > to));
-  return isFound && scale.total > 0 ? scale : null;
 }
 
 /**

@@ -13,6 +13,8 @@ export class Where {
   #ends = { top: find("board-top"), bottom: find("board-bottom") };
   #jump;
   #scale = null;
+  /** Whether a pointer is down on the slider. */
+  #isPressed = false;
   /** What a held pin rests over: { start, timer }. */
   #rest = null;
 
@@ -24,15 +26,22 @@ export class Where {
       this.#jump(this.#startAt(Number(this.#slider.value)));
       this.#say();
     });
+    this.#slider.addEventListener("pointerdown", () => (this.#isPressed = true));
+    for (const kind of ["pointerup", "pointercancel"]) addEventListener(kind, () => (this.#isPressed = false));
     for (const [end, button] of Object.entries(this.#ends)) button.addEventListener("click", () => this.#jump(end));
   }
 
-  /** scale: of the board; null if all of it is there. sequence: of the first pin on the screen, or null. */
-  show(scale, sequence) {
+  /**
+   * isLong: whether the board has more than what is there. scale: of the board; null while it is not known. sequence:
+   * of the first pin on the screen, or null.
+   */
+  show(isLong, scale, sequence) {
     this.#scale = scale;
-    this.#box.hidden = scale === null;
+    this.#box.hidden = !isLong;
+    this.#slider.hidden = scale === null;
+    if (scale === null || sequence === null) return;
     // Those who move it say where it is.
-    if (scale === null || sequence === null || document.activeElement === this.#slider) return;
+    if (this.#isPressed || this.#slider.matches(":focus-visible")) return;
     this.#slider.value = String(Math.round((STEPS * scale.placeOf(BigInt(sequence))) / scale.total));
     this.#say();
   }
