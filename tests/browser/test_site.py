@@ -501,6 +501,21 @@ def test_a_cluster_of_which_nothing_was_heard_is_not_said_to_be_healthy(sight: S
     sight.says("clusters-brief", "b is unhealthy")
 
 
+def test_a_worker_that_has_stopped_is_said(sight: Sight) -> None:
+    script = "window.why = null;" + with_status("status.worker_stopped = window.why;")
+    sight.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": script})
+    sight.open(1)
+    sight.says("queue-brief", "none waiting")
+    assert not sight.is_shown("queue-note")
+    sight.driver.execute_script("window.why = 'no process works in this home: start feedctl work'")
+    sight.says("queue-brief", "no worker")
+    assert sight.text("queue-note") == "No worker. No process works in this home: start feedctl work."
+    assert sight.is_shown("queue-note")
+    sight.driver.execute_script("window.why = null")
+    sight.until(lambda: not sight.is_shown("queue-note"), "one works again")
+    sight.says("queue-brief", "none waiting")
+
+
 def test_a_queue_that_is_away_is_said_and_the_rest_of_the_state_is_read(sight: Sight) -> None:
     script = """
         const real = window.fetch;

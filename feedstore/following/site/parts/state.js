@@ -1,7 +1,7 @@
 /** How the clusters and the queue are, and what could not be done. */
 
 import { readLetters } from "./api.js";
-import { find, make, refill, say, time } from "./elements.js";
+import { find, make, refill, say, showProblem, time } from "./elements.js";
 import { counted, durationText, healthText } from "./values.js";
 
 const LETTERS = 100;
@@ -38,6 +38,7 @@ export function showClusters(clusters) {
 
 /** status: its groups and dead letters are null where the queue is away. */
 export function showQueue(status) {
+  const stopped = status.worker_stopped;
   const groups = status.groups ?? [];
   refill(
     find("groups"),
@@ -47,7 +48,9 @@ export function showQueue(status) {
   );
   const left = Math.max(0, ...groups.map((each) => each.lag));
   const said = left ? `${left.toLocaleString("en")} waiting` : "none waiting";
-  say(find("queue-brief"), status.groups === null ? "unknown" : said);
+  say(find("queue-brief"), stopped !== null ? "no worker" : status.groups === null ? "unknown" : said);
+  find("queue-brief").classList.toggle("bad", stopped !== null);
+  showProblem(find("queue-note"), stopped === null ? null : { title: "No worker", detail: stopped });
   const dead = status.dead_letters ? status.dead_letters.toLocaleString("en") : "none";
   say(find("letters-brief"), status.dead_letters === null ? "unknown" : dead);
   find("letters-brief").classList.toggle("bad", status.dead_letters > 0);
