@@ -640,7 +640,44 @@ def test_a_pin_is_dragged_to_a_part_that_is_far_away(board_sight: Sight, long_lo
     board_sight.mouse("mouseReleased", board_sight.find("board-bottom"))
     board_sight.says("said", f"Pin {pins[0]} dropped at the bottom")
     board_sight.until(lambda: look.sent() == 3, "it has its answer")
-    assert look.served.ask("GET", f"/v1/boards/{LONG_BOARD}/pins?limit=1&start=bottom")["pins"][0]["pin"] == pins[0]
+    assert look.last() == pins[0]
+
+
+def test_a_pin_that_is_held_while_the_board_is_scrolled_is_dropped_between_two_that_are_there(
+    board_sight: Sight, long_look: Look
+) -> None:
+    pin = long_look.pins[3]
+    long_look.pick_up(pin)
+
+    def is_cut() -> bool:
+        """Whether what was around the pin is not kept any more."""
+        board_sight.scroll_by(600)
+        return int(board_sight.cell(pin).get_attribute("data-at") or 0) > 100
+
+    board_sight.until(is_cut, "it was scrolled far")
+    board_sight.press(Keys.SPACE)
+    board_sight.says("said", f"Pin {pin} dropped")
+    board_sight.until(lambda: long_look.sent() == 1, "it has its answer")
+    assert not board_sight.is_shown("board-problem")
+    assert pin not in long_look.first(10)
+
+
+def test_a_server_that_no_longer_knows_its_cursors_is_read_from_what_is_on_the_screen(
+    board_sight: Sight, boards: Served, long_look: Look
+) -> None:
+    look = long_look
+    for far in (50, 100):  # and further than the page that needs no cursor
+        board_sight.scroll_by(4_000)
+        board_sight.until(lambda far=far: look.place_of(look.pins) > far, "it has scrolled")
+    before = look.place_of(look.pins)
+    boards.stop()
+    (boards.cli.home / "cursor.key").unlink()
+    boards.start()
+    pin = look.pins[2]
+    look.place(pin, before=look.pins[before + 3])
+    board_sight.until(lambda: pin in look.order(), "what others do shows on the screen")
+    board_sight.until(lambda: not board_sight.is_shown("board-problem"), "nothing is wrong")
+    assert abs(look.place_of([each for each in look.pins if each != pin]) - before) < 50, "it is where it was"
 
 
 def test_an_empty_board_says_so_and_a_user_can_be_chosen_from_it(board_sight: Sight) -> None:

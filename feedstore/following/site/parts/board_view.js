@@ -134,7 +134,7 @@ export class BoardView {
     try {
       await board.look(...this.#grid.range);
     } catch (error) {
-      if (board !== this.#board) return;
+      if (board !== this.#board || this.#isOfOldCursors(error)) return;
       this.#problem(problemOf(error));
       throw error;
     }
@@ -185,7 +185,7 @@ export class BoardView {
     try {
       await (where === "above" ? board.moreAbove() : board.more());
     } catch (error) {
-      if (board === this.#board) {
+      if (board === this.#board && !this.#isOfOldCursors(error)) {
         this.#hasFailed = true;
         this.#problem(problemOf(error));
       }
@@ -194,6 +194,16 @@ export class BoardView {
     this.#isLoading = false;
     this.#draw();
     this.#fill();
+  }
+
+  /**
+   * Whether the server no longer knows the cursors that it gave out. Then the board is read from what is on the screen:
+   * a sequence stays good.
+   */
+  #isOfOldCursors(error) {
+    const isUnknown = error.kind === "malformed-cursor";
+    if (isUnknown && !this.#isJumping) this.#jump(this.#grid.visible?.sequence ?? "top");
+    return isUnknown;
   }
 
   /** Shows another part of the board; of several that are asked for meanwhile, the last one. */

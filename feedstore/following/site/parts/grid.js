@@ -127,8 +127,12 @@ export class Grid {
     this.#hasTop = hasTop;
     this.#hasEnd = hasEnd;
     this.#mayMove = mayMove;
+    const held = this.#held;
+    if (held === null) return;
     // The pin that is held was left behind: the rest of the board may be far from where it was.
-    if (this.#held !== null && !lines.some((line) => line.pin === this.#held.line.pin)) this.#held.from = null;
+    if (!lines.some((line) => line.pin === held.line.pin)) held.from = null;
+    // So were the two that it is held between: it is held at the end of what is there.
+    held.at = this.#nearest(held.at);
   }
 
   /** Whether the room between neighbours is shown. */
@@ -431,7 +435,6 @@ export class Grid {
   /** Moves the held pin, or the focus. Returns whether the key does that. */
   #go(key, isHeld) {
     const at = isHeld ? this.#held.at : this.#first + this.#lines.findIndex((line) => line.pin === this.#stop);
-    const last = this.#last();
     const page = this.#columns * Math.max(1, Math.floor(innerHeight / (CELL_HEIGHT_PX + SPACE_PX)) - 1);
     const target = {
       ArrowLeft: at - 1,
@@ -441,10 +444,10 @@ export class Grid {
       PageUp: at - page,
       PageDown: at + page,
       Home: this.#first,
-      End: last,
+      End: this.#last(),
     }[key];
     if (target === undefined) return false;
-    const to = Math.min(Math.max(target, this.#first), last);
+    const to = this.#nearest(target);
     const end = { Home: "top", End: "bottom" }[key];
     if (isHeld) {
       this.#hold(to, end);
@@ -462,6 +465,11 @@ export class Grid {
   /** The last position that there is; with a held pin from elsewhere, there is one more. */
   #last() {
     return this.#first + this.#order().length - 1;
+  }
+
+  /** The nearest position that there is. */
+  #nearest(position) {
+    return Math.min(Math.max(position, this.#first), this.#last());
   }
 
   /** Scrolls until a position is on the screen. */
@@ -506,7 +514,7 @@ export class Grid {
 
   /** to: top or bottom, if that is meant. */
   #hold(position, to) {
-    const at = Math.min(Math.max(position, this.#first), this.#last());
+    const at = this.#nearest(position);
     if (at === this.#held.at && to === this.#held.to) return;
     this.#held.at = at;
     this.#held.to = to;
