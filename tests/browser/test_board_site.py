@@ -712,9 +712,13 @@ def test_the_browser_finds_no_fault_in_a_board(look: Look) -> None:
     look.is_recorded(moved(look.pins, look.pins[1], 8))
     said: list[Any] = [each["message"] for each in look.sight.driver.get_log("browser")]
     assert not [message for message in said if "Content Security Policy" in message or "Uncaught" in message], said
-    script = "return [...document.querySelectorAll('[role=option]')].map(each => each.getAttribute('aria-label'))"
-    names = look.sight.driver.execute_script(script)
-    assert names == [f"Pin {pin}" for pin in look.order()], "in the document they are in the board's order too"
+    look.sight.find("gaps").click()
+    cells = look.sight.driver.find_elements(By.CSS_SELECTOR, "[role=option]")
+    for cell, pin in zip(cells, look.order(), strict=True):  # in the document they are in the board's order too
+        name = str(cell.accessible_name)
+        assert name.startswith(f"Pin {pin} "), "it is not spelled together with what comes after it"
+        assert cell.find_element(By.TAG_NAME, "time").text in name
+    assert "room for" in str(cells[0].accessible_name)
     positions = [
         int(each.get_attribute("aria-posinset") or -1)
         for each in look.sight.driver.find_elements(By.CSS_SELECTOR, ".cell")

@@ -319,8 +319,8 @@ export class Grid {
     if (cell === undefined) {
       cell = make(
         "div",
-        { class: "cell", role: "option", "aria-selected": "false", "data-pin": line.pin, "aria-label": `Pin ${line.pin}`, tabindex: "-1" },
-        make("span", { class: "cover" }, make("span", { class: "pin" }, line.pin)),
+        { class: "cell", role: "option", "aria-selected": "false", "data-pin": line.pin, tabindex: "-1" },
+        make("span", { class: "cover" }, unseen("Pin "), make("span", { class: "pin" }, line.pin)),
         time(line.created_ms),
         make("span", { class: "gap" }, make("span", { class: "bar" }), make("span", { class: "bits" })),
       );
@@ -568,4 +568,5 @@ export class Grid {
   }
 }
 
+const unseen = (text) => make("span", { class: "unseen" }, text);
 const cellOf = (element) => element?.closest?.(".cell") ?? null;
