@@ -231,7 +231,9 @@ def test_an_address_or_a_field_with_what_is_no_id_says_what_an_id_is(sight: Sigh
     field = sight.find("user")
     field.send_keys("x1", Keys.ENTER)
     sight.until(lambda: field.get_property("validationMessage") == "An id is a whole number from 1 to 2^63-1.", "why")
-    field.clear()
+    assert field.get_attribute("aria-invalid") == "true"
+    sight.find("to-start").click()
+    assert field.get_attribute("aria-invalid") == "false"
     field.send_keys("1", Keys.ENTER)
     sight.until(lambda: sight.pins()[:PAGE] == OLD[:PAGE], "the first page")
 
@@ -255,6 +257,12 @@ def test_the_start_offers_what_was_looked_at_before_and_had_something(sight: Sig
     sight.find("user").click()
     offered = "return [...document.querySelectorAll('#ids option')].map(each => each.value)"
     sight.until(lambda: sight.driver.execute_script(offered) == ["1"], "users, as users are asked for")
+
+    sight.find("to-start").click()
+    sight.driver.find_element(By.CSS_SELECTOR, "#token-panel summary").click()
+    sight.find("forget").click()
+    sight.until(lambda: sight.driver.execute_script("return localStorage.length") == 0, "they are forgotten")
+    sight.until(lambda: sight.is_shown("none-seen"), "the start again")
 
 
 def test_owners_and_what_is_followed_are_links(sight: Sight) -> None:
@@ -297,6 +305,26 @@ def test_times_have_a_zone(sight: Sight) -> None:
         sight.says("zone", "Times in Europe/Berlin")
     finally:
         sight.driver.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
+
+
+def test_times_have_a_date_from_the_next_day_on(served: Served, sight: Sight) -> None:
+    served.save(501, owner=2, board=20)
+    served.wait_for(1, [501, *map(int, OLD)])
+    sight.open(1)
+    sight.until(sight.pins, "a page")
+    tomorrow = """
+        const Today = Date;
+        const now = () => Today.now() + 86_400_000;
+        window.Date = class extends Today {
+          constructor(...given) {
+            super(...(given.length === 0 ? [now()] : given));
+          }
+          static now = now;
+        };
+    """
+    sight.driver.execute_script(tomorrow)
+    time = sight.driver.find_element(By.CSS_SELECTOR, "#feed article time")
+    sight.until(lambda: len(time.text) == len("2026-01-31 12:00:00"), "it has a date")
 
 
 def test_why_is_shown_by_keyboard_alone(sight: Sight) -> None:
@@ -596,8 +624,22 @@ def test_without_a_token_it_says_what_is_needed_and_with_one_it_goes_on(
 
 def test_a_token_that_is_not_taken_is_said(tokens: dict[str, str], sight: Sight) -> None:
     sight.open(1)
+    sight.use_token("two words")
+    field = sight.find("token")
+    sight.until(lambda: "no spaces" in str(field.get_property("validationMessage")), "it is said")
+    field.clear()
     sight.use_token("wrong")
     sight.says("connection", "does not take the token of this tab (unknown token)", "“A token is needed”")
+
+
+def test_a_panel_for_tokens_that_is_closed_stays_closed(tokens: dict[str, str], sight: Sight) -> None:
+    sight.open(1)
+    sight.until(lambda: sight.is_shown("token-form"), "a token is asked for")
+    sight.driver.find_element(By.CSS_SELECTOR, "#token-panel summary").click()
+    asked = "return performance.getEntriesByType('resource').filter(each => each.name.endsWith('/v1/token')).length"
+    before = sight.driver.execute_script(asked)
+    sight.until(lambda: sight.driver.execute_script(asked) > before + 1, "the server has refused it again")
+    assert not sight.is_shown("token-form")
 
 
 def test_of_another_reader_nothing_stays_and_that_it_may_not_read_is_said_once(

@@ -3,6 +3,7 @@
 const ANSWER_WITHIN_MS = 15_000;
 const TOKEN = /^[\x21-\x7e]{1,200}$/;
 const TOKEN_KEY = "feed.token";
+export const TOKEN_TEXT = "A token has 1 to 200 characters, and no spaces between them";
 export const SCOPES = ["read", "write", "operate"];
 
 /**

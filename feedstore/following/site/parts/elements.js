@@ -19,7 +19,16 @@ export function draw(tag, attributes = {}, ...children) {
   return element;
 }
 
+/** A time. It has no date on its day; later it gets one by `redate`. */
 export const time = (ms) => make("time", { datetime: new Date(ms).toISOString() }, timeText(ms, Date.now()));
+
+/** Says all times of the page as they are said today. */
+export function redate() {
+  const now_ms = Date.now();
+  for (const each of document.querySelectorAll("time[datetime]")) {
+    say(each, timeText(Date.parse(each.dateTime), now_ms));
+  }
+}
 
 /** The id of a user or of a board, as a link to it. kind: `user` or `board`. */
 export const linkTo = (kind, id, attributes = {}) => make("a", { href: `?${kind}=${id}`, ...attributes }, id);
@@ -34,6 +43,15 @@ export function refill(element, children) {
   const box = document.createElement(element.tagName);
   box.append(...children);
   if (box.innerHTML !== element.innerHTML) element.replaceChildren(...box.childNodes);
+}
+
+/** Says at a field why it does not take what it has; null: it does. */
+export function mark(field, why) {
+  field.setAttribute("aria-invalid", String(why !== null));
+  field.setCustomValidity(why === null ? "" : `${why}.`);
+  if (why === null) return;
+  say(find("said"), why);
+  field.reportValidity();
 }
 
 /** Shows a problem, or hides the place for it where there is none. */

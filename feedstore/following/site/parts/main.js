@@ -1,9 +1,9 @@
 /** The site: whose feed or which board, what is asked and when, and what is said of it. */
 
-import { SCOPES, access, problemOf, readFeed, readStatus, token } from "./api.js";
+import { SCOPES, TOKEN_TEXT, access, problemOf, readFeed, readStatus, token } from "./api.js";
 import { BoardView } from "./board_view.js";
 import { CatalogPanel } from "./catalogs.js";
-import { find, make, refill, say, showProblem } from "./elements.js";
+import { find, make, mark, redate, refill, say, showProblem } from "./elements.js";
 import { Entries } from "./entries.js";
 import { Feed } from "./feed.js";
 import { FollowingPanel } from "./following.js";
@@ -33,11 +33,15 @@ let lookedAt = null;
 let reading = new AbortController();
 let looks = 0;
 let mayNot = null;
+/** Whether the token was refused when it was asked for last. */
+let isRefused = false;
 let isLoading = false;
 let tailFailed = false;
 let wasWaiting = false;
 let stateLooks = 0;
 let answered_ms = null;
+/** The day on which the times of the page were said: those of another one have a date. */
+let day = new Date().toDateString();
 const troubles = new Map();
 
 const why = new Why(find("why"));
@@ -197,6 +201,9 @@ const nearEnd = new IntersectionObserver((seen) => seen.at(-1).isIntersecting &&
 
 async function lookAtState() {
   stateLooks += 1;
+  const today = new Date().toDateString();
+  if (today !== day) redate();
+  day = today;
   try {
     const refusals = (mayNot ??= await askAccess());
     const status = await readStatus();
@@ -227,8 +234,9 @@ async function askAccess() {
   catalogs.allow(refusals.operate);
   const may = SCOPES.filter((scope) => refusals[scope] === null);
   say(find("access"), may.length ? `Access: ${may.join(", ")}` : "A token is needed");
-  find("forget").hidden = token.get() === null;
-  if (refusals.read !== null) find("token-panel").open = true;
+  // Once: somebody who closes it wants to see the page.
+  if (refusals.read !== null && !isRefused) find("token-panel").open = true;
+  isRefused = refusals.read !== null;
   return refusals;
 }
 
@@ -281,7 +289,7 @@ function fromAddress() {
   const [kind, id] = lookedAt?.split("=") ?? [named.has("board") ? "board" : "user", ""];
   find("what").value = kind;
   find("user").value = id;
-  find("user").setCustomValidity("");
+  mark(find("user"), null);
   find("to-start").href = isWork && lookedAt !== null ? `?${lookedAt}` : "/";
   document.body.dataset.view = view;
   for (const each of Object.keys(SKIPS)) find(`${each}-view`).hidden = each !== view;
@@ -312,16 +320,9 @@ document.addEventListener("click", (event) => {
 
 find("whose").addEventListener("submit", (event) => {
   event.preventDefault();
-  const field = find("user");
-  const id = idOf(field.value);
-  field.setAttribute("aria-invalid", String(id === null));
-  if (id === null) {
-    say(find("said"), ID_TEXT);
-    field.setCustomValidity(`${ID_TEXT}.`);
-    field.reportValidity();
-    return;
-  }
-  go(`?${find("what").value}=${id}`);
+  const id = idOf(find("user").value);
+  if (id === null) mark(find("user"), ID_TEXT);
+  else go(`?${find("what").value}=${id}`);
 });
 
 // What was looked at before, of the kind that is asked for.
@@ -331,13 +332,12 @@ find("user").addEventListener("focus", () => {
   refill(find("ids"), ids.map((each) => make("option", { value: each.slice(kind.length) })));
 });
 
-find("user").addEventListener("input", () => find("user").setCustomValidity(""));
+for (const field of [find("user"), find("token")]) field.addEventListener("input", () => field.setCustomValidity(""));
 
 find("token-form").addEventListener("submit", (event) => {
   event.preventDefault();
-  const isOne = token.set(find("token").value.trim());
-  find("token").setAttribute("aria-invalid", String(!isOne));
-  if (isOne) tokenChanged();
+  if (token.set(find("token").value.trim())) tokenChanged();
+  else mark(find("token"), TOKEN_TEXT);
 });
 
 find("forget").addEventListener("click", () => {
