@@ -280,6 +280,27 @@ def test_owners_and_what_is_followed_are_links(sight: Sight) -> None:
     sight.says("feed-title", "Feed of user 2")
 
 
+def test_the_way_back_from_a_board_leads_to_where_the_feed_was_left(sight: Sight) -> None:
+    sight.open(1)
+    go_to_end(sight)
+    row = f'#feed [data-pin="{OLD[70]}"]'
+    sight.driver.execute_script(f"document.querySelector('{row}').scrollIntoView({{ block: 'center' }})")
+    before_px = side(sight, row, "top")
+    sight.driver.find_element(By.CSS_SELECTOR, f"{row} .board a").click()
+    sight.says("board-title", "Board")
+    sight.until(sight.board, "the board is shown")
+    sight.find("to-work").click()
+    sight.until(lambda: sight.is_shown("work-view"), "the work")
+    sight.driver.back()
+    sight.until(lambda: sight.is_shown("board-view"), "the board again")
+    sight.driver.back()
+    sight.shows(OLD)
+    sight.until(lambda: abs(side(sight, row, "top") - before_px) < 2, "it is where it was")
+    sight.find("to-start").click()
+    sight.find("user").send_keys("1", Keys.ENTER)
+    sight.shows(OLD[:PAGE])
+
+
 def test_what_comes_above_does_not_move_what_is_read(served: Served, sight: Sight) -> None:
     for pin in (701, 702, 703):
         served.save(pin, owner=3, board=31)

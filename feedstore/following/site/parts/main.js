@@ -26,6 +26,8 @@ const AHEAD = "800px";
 
 let user = null;
 let feed = null;
+/** The one that was shown before it: a step back in the history of the tab leads to where it was left. */
+let left = { user: null, feed: null };
 /** What the address has in the place of an id, and is none; or null. */
 let misnamed = null;
 /** What is gone back to from the work: as in an address, or null. */
@@ -61,12 +63,15 @@ const stateRhythm = new Rhythm(lookAtState, pause_ms);
 // The feed
 // -----------------------------------------------------------------------------------------------------------------
 
-function choose(id) {
+function choose(id, isBack) {
   reading.abort();
   reading = new AbortController();
-  const { signal } = reading;
+  const before = left;
+  if (feed !== null) left = { user, feed };
   user = id;
-  feed = id === null ? null : new Feed((limit, cursor) => readFeed(id, limit, cursor, signal));
+  if (id === null) feed = null;
+  else if (isBack && id === before.user) feed = before.feed;
+  else feed = new Feed((limit, cursor) => readFeed(id, limit, cursor, reading.signal));
   looks = 0;
   tailFailed = false;
   entries.leave();
@@ -275,8 +280,8 @@ const tokenChanged = () => location.reload();
 
 const SKIPS = { feed: ["#feed", "Skip to the feed"], board: ["#grid", "Skip to the pins"], work: ["#plots", "Skip to the plots"] };
 
-/** Shows what the address names: the work, a board, or the feed of a user. */
-function fromAddress() {
+/** Shows what the address names: the work, a board, or a user's feed. isBack: by a step in the history of the tab. */
+function fromAddress(isBack) {
   const named = new URLSearchParams(location.search);
   const isWork = named.has("work");
   const boardId = isWork ? null : idOf(named.get("board") ?? "");
@@ -298,7 +303,7 @@ function fromAddress() {
   const [place, text] = SKIPS[view];
   find("skip").href = place;
   say(find("skip"), text);
-  if (userId !== user || feed === null) choose(userId);
+  if (userId !== user || feed === null) choose(userId, isBack);
   board.show(boardId);
   work.show(isWork);
   document.title = isWork ? "Work" : boardId !== null ? `Board ${boardId}` : userId !== null ? `Feed of user ${userId}` : "Following feed";
@@ -306,7 +311,7 @@ function fromAddress() {
 
 function go(address) {
   history.pushState(null, "", address);
-  fromAddress();
+  fromAddress(false);
   scrollTo({ top: 0, behavior: "instant" });
   say(find("said"), document.title);
 }
@@ -354,7 +359,7 @@ find("fresh").addEventListener("click", takeFresh);
 find("feed").addEventListener("focus", () => find("feed").firstElementChild && entries.enter());
 find("why-close").addEventListener("click", () => entries.back());
 document.addEventListener("keydown", (event) => event.key === "Escape" && (find("why").contains(event.target) ? entries.back() : entries.leave()));
-addEventListener("popstate", fromAddress);
+addEventListener("popstate", () => fromAddress(true));
 
 // Where there is room they are open; elsewhere their first lines say the most of it.
 for (const panel of document.querySelectorAll("details.panel")) panel.open = matchMedia("(min-width: 62rem)").matches;
@@ -370,5 +375,5 @@ new ResizeObserver(() => {
 
 say(find("zone"), `Times in ${Intl.DateTimeFormat().resolvedOptions().timeZone}`);
 
-fromAddress();
+fromAddress(false);
 stateRhythm.now();
