@@ -83,7 +83,7 @@ def page_us(store: HBaseStore, after: bytes | None, times: int) -> tuple[float, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.hbase", description=__doc__)
-    parser.add_argument("url", help="hbase://HOST:PORT/?thrift1=HOST:PORT")
+    parser.add_argument("url", help="hbase://HOST:PORT/")
     parser.add_argument("--batches", type=int, default=20, help="of 10,000 cells, for each sample (default 20)")
     parser.add_argument("--pages", type=int, default=2_000, help="for each sample (default 2000)")
     parser.add_argument("--repeats", type=int, default=5, help="samples (default 5)")

@@ -131,7 +131,7 @@ class _Nowhere:
 
 def _structs(batch: Cells) -> None:
     """What a client of thriftpy2 does with sorted cells: a TPut for each row and timestamp."""
-    client: Any = TClient(structs.Writes, codec.protocol(cast(DeadlineSocket, _Nowhere()), decodes=True))
+    client: Any = TClient(structs.Writes, codec.protocol(cast(DeadlineSocket, _Nowhere())))
     puts: dict[tuple[bytes, int], list[Any]] = {}
     for row, column, timestamp in batch.plain:
         puts.setdefault((row, timestamp), []).append(structs.TColumnValue(FAMILY, column, b""))

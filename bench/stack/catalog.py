@@ -5,8 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
-import happybase
-
 from bench import ours
 from bench.catalog_records import stored, write
 from bench.context import Context
@@ -23,7 +21,7 @@ from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.follows.port import MAX_PAGE, Request
 from feedstore.follows.store import FollowStore
-from feedstore.widecolumn.hbase import Addresses, HBaseCluster
+from feedstore.widecolumn.hbase import HBaseCluster
 
 NAME = "catalog"
 PAGES_GOAL, CALLS = 1.25, 400
@@ -105,14 +103,7 @@ def _removed_at_the_end(config: Config) -> Iterator[None]:
         yield
     finally:
         for each in config.clusters:
-            addresses = Addresses.parse(each.url)
-            [gateway, *_] = addresses.thrift1
-            with (
-                closing(happybase.Connection(gateway.host, gateway.port, timeout=60_000)) as connection,
-                closing(HBaseCluster.open(each.url, [], check=False)) as cluster,
-            ):
-                prefix = f"{addresses.namespace}:"
-                for table in map(bytes.decode, connection.tables()):
-                    name = table.removeprefix(prefix)
-                    if name != table and name.startswith("cat"):
+            with closing(HBaseCluster.open(each.url, [], check=False)) as cluster:
+                for name in cluster.administration.names():
+                    if name.startswith("cat"):
                         cluster.administration.drop(name)

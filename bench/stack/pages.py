@@ -34,7 +34,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     files = {"first": folder / "first", "deep": folder / "deep"}
     write_pages(files["first"], [(row_key(feed.user), None) for feed in feeds])
     write_pages(files["deep"], [(row_key(feed.user), columns([feed.entries[DEEP - 1]])[0]) for feed in feeds])
-    url = f"{servers.url('a', NAMESPACE)}&reads=gateways"
+    url = f"{servers.url('a', NAMESPACE)}?reads=gateways"
     feeds_table = feed_table(CAP, SLACK, PURGE_MS)
     with (
         replica(servers, NAMESPACE) as place,

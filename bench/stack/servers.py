@@ -45,8 +45,7 @@ class Servers:
     native: Native
 
     def url(self, cluster: str, namespace: str) -> str:
-        at = {each: f"127.0.0.1:{self.stack.port(f'{each}-{cluster}')}" for each in ("thrift2", "thrift1")}
-        return f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
+        return f"hbase://127.0.0.1:{self.stack.port(f'thrift2-{cluster}')}/{namespace}"
 
     def database_url(self, database: str = "") -> str:
         """The URL of a database of MariaDB."""

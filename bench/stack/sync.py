@@ -32,7 +32,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         stack.enter_context(replica(servers, namespace))
         stores = {
             side: stack.enter_context(
-                closing(HBaseCluster.open(f"{servers.url('a', namespace)}&sync={side}", [feeds], check=False))
+                closing(HBaseCluster.open(f"{servers.url('a', namespace)}?sync={side}", [feeds], check=False))
             ).table(FEEDS)
             for side in SIDES
         }

@@ -213,17 +213,11 @@ class Clusters:
     def _loopback_places(self) -> dict[str, object]:
         """Where the servers are for this machine, as `feedctl init --stack docker` reads it."""
 
-        def gateways(cluster: str, port: int) -> list[str]:
-            return [f"{LOOPBACK}:{names.loopback_port(cluster, number, port)}" for number in names.GATEWAYS]
+        def gateways(cluster: str) -> list[str]:
+            return [f"{LOOPBACK}:{names.loopback_port(cluster, number)}" for number in names.GATEWAYS]
 
         return {
-            "clusters": {
-                cluster: {
-                    "thrift2": gateways(cluster, names.THRIFT2_PORT),
-                    "thrift1": gateways(cluster, names.THRIFT1_PORT),
-                }
-                for cluster in names.CLUSTERS
-            },
+            "clusters": {cluster: {"thrift2": gateways(cluster)} for cluster in names.CLUSTERS},
             "database": f"{LOOPBACK}:{names.MARIADB_LOOPBACK_PORT}",
             "password_file": str(self._secret),
             "kafka": f"{LOOPBACK}:{names.KAFKA_LOOPBACK_PORT}",

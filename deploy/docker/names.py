@@ -11,7 +11,7 @@ ZOOKEEPER_PORT = 2181
 NAMENODE_PORT, NAMENODE_HTTP_PORT = 8020, 9870
 DATANODE_PORT = 9866
 MASTER_PORT, REGIONSERVER_PORT = 16000, 16020
-THRIFT1_PORT, THRIFT2_PORT = 9090, 9091
+THRIFT2_PORT = 9091
 KAFKA_PORT, KAFKA_CONTROLLER_PORT, KAFKA_LOOPBACK_PORT = 9092, 9093, 19092
 """Kafka tells its clients where it is: those of the core network one address, those of this machine another."""
 MARIADB_PORT, MARIADB_LOOPBACK_PORT = 3306, 13306
@@ -30,7 +30,7 @@ MODULE = "deploy.docker.container"
 CHECK = ("python3", "-m", MODULE, "check")
 """Asks the servers of a container, inside it, whether they are ready: a line for each that is not."""
 
-_GATEWAY_LOOPBACK_BASE = 19_000
+_GATEWAY_LOOPBACK_BASE = 19_091
 
 
 def container(name: str) -> str:
@@ -50,10 +50,9 @@ def gateway(cluster: str, number: int) -> str:
     return f"{cluster}-gateway-{number}"
 
 
-def loopback_port(cluster: str, number: int, port: int) -> int:
-    """Where a port of a gateway is on this machine's loopback."""
-    base = _GATEWAY_LOOPBACK_BASE + 100 * (len(GATEWAYS) * CLUSTERS.index(cluster) + number - 1)
-    return base + port - 9_000
+def loopback_port(cluster: str, number: int) -> int:
+    """Where a gateway is on this machine's loopback."""
+    return _GATEWAY_LOOPBACK_BASE + 100 * (len(GATEWAYS) * CLUSTERS.index(cluster) + number - 1)
 
 
 def cluster_hosts(cluster: str) -> tuple[str, ...]:

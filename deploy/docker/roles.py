@@ -195,18 +195,19 @@ def _roll_period(host: str) -> dict[str, str]:
     return {_ROLL_PERIOD: str(round(int(period) * (1 - zlib.crc32(host.encode()) / 2**34)))}
 
 
-def _thrift(cluster: str, protocol: hbase.Protocol, port: int) -> SupervisedProcess:
+def _thrift2(cluster: str) -> SupervisedProcess:
+    port = names.THRIFT2_PORT
     own = {"hbase.regionserver.thrift.port": str(port)}
     network = _interface_towards(names.control(cluster))
     if network is not None:
         # A gateway is on two networks, and only that of the zone carries the master's messages about dead servers.
         own["hbase.status.multicast.ni.name"] = network
-    conf = _hbase_conf(protocol, cluster, "gateway", own=own)
-    main, ask = hbase.GATEWAYS[protocol]
+    conf = _hbase_conf("thrift2", cluster, "gateway", own=own)
+    main = (hbase.GATEWAY_MAIN, "start", "-p", str(port))
     return SupervisedProcess(
-        protocol,
-        _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=(main, "start", "-p", str(port))),
-        lambda: ask(port),
+        "thrift2",
+        _hadoop(conf, heap_mib=192, flags=(*_STARTS_FAST, _SMALL_STACKS), main=main),
+        lambda: probes.thrift2_tables(port),
         needs=[(names.control(cluster), names.ZOOKEEPER_PORT)],
         configure=conf.write,
     )
@@ -436,10 +437,7 @@ ROLES: dict[str, Callable[[str], list[SupervisedProcess]]] = {
     "host": _host,
     # Its master waits until there has been a first one.
     "standby": lambda cluster: [*_host(cluster), _master(cluster, is_standby=True)],
-    "gateway": lambda cluster: [
-        _thrift(cluster, "thrift2", names.THRIFT2_PORT),
-        _thrift(cluster, "thrift1", names.THRIFT1_PORT),
-    ],
+    "gateway": lambda cluster: [_thrift2(cluster)],
     "kafka": _kafka,
     "mariadb": _mariadb,
     "prometheus": _prometheus,

@@ -306,9 +306,7 @@ def _refuse_unmarked(config: Config, marked: Sequence[Host]) -> None:
         if any(not host.is_running for host in its):
             continue  # its published ports are not seen; the drill waits for it, and checks it again
         published = {port for host in its for port in host.ports}
-        if addresses is None or any(
-            each.host != LOOPBACK or each.port not in published for each in (*addresses.thrift2, *addresses.thrift1)
-        ):
+        if addresses is None or any(each.host != LOOPBACK or each.port not in published for each in addresses.thrift2):
             raise NotDrillableError(
                 f"cluster {cluster.name} of this home is not one of the marked containers of {cluster.name}: its "
                 "load must go to what is broken, and nowhere else (feedctl init --stack docker)"
@@ -383,7 +381,7 @@ def _opened(config: Config) -> Iterator[dict[str, WideColumnStore]]:
 @contextmanager
 def _probing(config: Config, url: str) -> Iterator[WideColumnStore]:
     """The feeds of the drilled cluster, with connections of its own: enough for every region."""
-    probing = f"{url}&write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
+    probing = f"{url}{'&' if '?' in url else '?'}write_ms={_WRITE_MS}&connections={_CONNECTIONS}"
     with closing(HBaseCluster.open(probing, feedstore_wiring.tables(config), check=False)) as cluster:
         yield cluster.table(FEEDS)
 

@@ -25,7 +25,7 @@ examples:
   python -m deploy.local up --home /tmp/k kafka         just a broker, in a home of its own
   python -m deploy.local up --home /tmp/h thrift2-a     a gateway, and the cluster that it needs
   python -m deploy.local status
-  python -m deploy.local kill hbase-b                   SIGKILL; its gateways keep running, and cannot answer
+  python -m deploy.local kill hbase-b                   SIGKILL; its gateway keeps running, and cannot answer
   python -m deploy.local up                             starts what was killed, restarts what does not answer, and
                                                         does not touch the rest
   python -m deploy.local suspend kafka                  it keeps its connections and answers nothing

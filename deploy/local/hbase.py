@@ -1,7 +1,6 @@
-"""A standalone HBase cluster (master, region server and ZooKeeper in one process) and its two gateways."""
+"""A standalone HBase cluster (master, region server and ZooKeeper in one process) and its gateway."""
 
-from collections.abc import Callable, Mapping
-from typing import Literal
+from collections.abc import Mapping
 
 from deploy.hbase.settings import layers, site_xml
 from deploy.local import jars, java, logs, probes
@@ -24,20 +23,15 @@ _HOST = "localhost"
 _INITIALIZED = "Master has completed initialization"
 _QUIET = ("org.apache.zookeeper", "org.apache.hadoop.metrics2", "org.apache.hadoop.hbase.thirdparty")
 
-Protocol = Literal["thrift2", "thrift1"]
-GATEWAYS: Mapping[Protocol, tuple[str, Callable[[int], None]]] = {
-    "thrift2": ("org.apache.hadoop.hbase.thrift2.ThriftServer", probes.thrift2_tables),
-    "thrift1": ("org.apache.hadoop.hbase.thrift.ThriftServer", probes.thrift1_tables),
-}
-"""The class of each, and what asks one, by its port, whether it serves."""
+GATEWAY_MAIN = "org.apache.hadoop.hbase.thrift2.ThriftServer"
 
 
 def cluster_name(cluster: str) -> str:
     return f"hbase-{cluster}"
 
 
-def gateway_name(protocol: Protocol, cluster: str) -> str:
-    return f"{protocol}-{cluster}"
+def gateway_name(cluster: str) -> str:
+    return f"thrift2-{cluster}"
 
 
 def cluster(home: Home, letter: str, ports: Mapping[str, int]) -> Server:
@@ -106,8 +100,8 @@ def cluster(home: Home, letter: str, ports: Mapping[str, int]) -> Server:
         )
 
     def check() -> None:
-        # Only Java clients can ask a cluster without a gateway, so its log must do. The gateways' checks ask the
-        # cluster through them.
+        # Only Java clients can ask a cluster without a gateway, so its log must do. The gateway's check asks the
+        # cluster through it.
         if not logs.says(home.log(name), _INITIALIZED):
             raise NotReadyError("its master has not completed its initialization")
         probes.listens(ports["regionserver"])
@@ -115,11 +109,10 @@ def cluster(home: Home, letter: str, ports: Mapping[str, int]) -> Server:
     return Server(name, ports, java.mark(home, name), prepare, command, check, patience_s=30.0)
 
 
-def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: Mapping[str, int]) -> Server:
-    """A Thrift server before a cluster: unframed, binary protocol, one thread for each connection."""
-    name, port = gateway_name(protocol, letter), ports["client"]
+def gateway(home: Home, letter: str, zookeeper: int, ports: Mapping[str, int]) -> Server:
+    """A Thrift2 server before a cluster: unframed, binary protocol, one thread for each connection."""
+    name, port = gateway_name(letter), ports["client"]
     conf = home.conf(name)
-    main, ask = GATEWAYS[protocol]
 
     def prepare(say: Say) -> None:
         jars.ensure(_PROFILE, say)
@@ -152,12 +145,13 @@ def gateway(home: Home, protocol: Protocol, letter: str, zookeeper: int, ports: 
             heap_mib=_GATEWAY_HEAP_MIB,
             # Both compilers: every page and every cell goes through here, as through the client in a program of Java's.
             flags=("-Xss512k", *java.HBASE_FLAGS),
-            main=(main, "start", "-p", str(port), "--bind", LOOPBACK),
+            main=(GATEWAY_MAIN, "start", "-p", str(port), "--bind", LOOPBACK),
         )
 
-    return Server(
-        name, ports, java.mark(home, name), prepare, command, lambda: ask(port), needs=(cluster_name(letter),)
-    )
+    def check() -> None:
+        probes.thrift2_tables(port)
+
+    return Server(name, ports, java.mark(home, name), prepare, command, check, needs=(cluster_name(letter),))
 
 
 def _zookeeper(port: int) -> dict[str, str]:

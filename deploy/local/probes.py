@@ -83,33 +83,24 @@ def kafka_metadata(port: int) -> None:
         raise NotReadyError("its metadata name no broker")
 
 
-def thrift1_tables(port: int) -> None:
-    """Thrift1 `getTableNames`: goes through the gateway to the cluster's master and its catalogue."""
-    _thrift_list(port, "getTableNames", b"")
-
-
 def thrift2_tables(port: int) -> None:
-    """Thrift2 `getTableNamesByNamespace("default")`: goes to the cluster's master and its catalogue."""
-    name = b"default"
-    argument = struct.pack(">bhi", _THRIFT_STRING, 1, len(name)) + name
-    _thrift_list(port, "getTableNamesByNamespace", argument)
-
-
-def _thrift_list(port: int, method: str, arguments: bytes) -> None:
-    """Calls a method in the strict binary protocol; right is an answer whose field 0 is a list."""
-    name = method.encode()
-    head = struct.pack(">Ii", _THRIFT_VERSION | _THRIFT_CALL, len(name)) + name + struct.pack(">i", 1)
+    """Thrift2 `getTableNamesByNamespace("default")`, in the strict binary protocol: goes through the gateway to the
+    cluster's master and its catalogue. Right is an answer whose field 0 is a list.
+    """
+    method, namespace = b"getTableNamesByNamespace", b"default"
+    head = struct.pack(">Ii", _THRIFT_VERSION | _THRIFT_CALL, len(method)) + method + struct.pack(">i", 1)
+    argument = struct.pack(">bhi", _THRIFT_STRING, 1, len(namespace)) + namespace
     with _connection(port) as stream:
-        _send(stream, head + arguments + bytes([_THRIFT_STOP]))
+        _send(stream, head + argument + bytes([_THRIFT_STOP]))
         version, size = struct.unpack(">Ii", _receive(stream, 8))
         if not 0 <= size <= _ANSWER_BYTES_MAX:
             raise NotReadyError("an answer in another protocol")
         _receive(stream, size + 4)
         if version & 0xFF != _THRIFT_REPLY:
-            raise NotReadyError(f"{method} failed in the gateway")
+            raise NotReadyError(f"{method.decode()} failed in the gateway")
         kind, field = struct.unpack(">bh", _receive(stream, 3))
         if (kind, field) != (_THRIFT_LIST, 0):
-            raise NotReadyError(f"{method}: the cluster does not answer the gateway")
+            raise NotReadyError(f"{method.decode()}: the cluster does not answer the gateway")
 
 
 def _connection(port: int, host: str = LOOPBACK) -> socket.socket:

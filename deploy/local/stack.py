@@ -17,7 +17,6 @@ from deploy.local.home import Home, Ports, write
 from deploy.local.servers import Say, Server
 
 CLUSTERS = ("a", "b")
-PROTOCOLS = tuple(hbase.GATEWAYS)
 
 READY_S = 240.0
 """How long all servers together may take to become ready, on a machine that has other things to do."""
@@ -35,18 +34,14 @@ _WANTED_PORTS: dict[str, tuple[str, ...]] = {
     mariadb.NAME: mariadb.PORTS,
     prometheus.NAME: prometheus.PORTS,
     **{hbase.cluster_name(cluster): hbase.CLUSTER_PORTS for cluster in CLUSTERS},
-    **{hbase.gateway_name(protocol, cluster): hbase.GATEWAY_PORTS for cluster in CLUSTERS for protocol in PROTOCOLS},
+    **{hbase.gateway_name(cluster): hbase.GATEWAY_PORTS for cluster in CLUSTERS},
 }
 
 NAMES = tuple(_WANTED_PORTS)
 """Every server, in an order in which each follows those that it needs."""
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    f"cluster-{cluster}": (
-        hbase.cluster_name(cluster),
-        *(hbase.gateway_name(protocol, cluster) for protocol in PROTOCOLS),
-    )
-    for cluster in CLUSTERS
+    f"cluster-{cluster}": (hbase.cluster_name(cluster), hbase.gateway_name(cluster)) for cluster in CLUSTERS
 }
 """Names for several servers."""
 
@@ -356,7 +351,7 @@ def _places(home: Home, chosen: Ports) -> dict[str, object]:
 
     def gateways(cluster: str) -> dict[str, list[str] | str]:
         return {
-            **{protocol: [at(hbase.gateway_name(protocol, cluster))] for protocol in PROTOCOLS},
+            "thrift2": [at(hbase.gateway_name(cluster))],
             "zookeeper": at(hbase.cluster_name(cluster), "zookeeper"),
         }
 
@@ -379,6 +374,4 @@ def _servers(home: Home, chosen: Ports) -> Iterator[Server]:
     for cluster in CLUSTERS:
         of = chosen[hbase.cluster_name(cluster)]
         yield hbase.cluster(home, cluster, of)
-        for protocol in PROTOCOLS:
-            ports_of = chosen[hbase.gateway_name(protocol, cluster)]
-            yield hbase.gateway(home, protocol, cluster, of["zookeeper"], ports_of)
+        yield hbase.gateway(home, cluster, of["zookeeper"], chosen[hbase.gateway_name(cluster)])

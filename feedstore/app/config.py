@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, TypeVar, assert_never
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -136,7 +136,7 @@ _Scheme = TypeVar("_Scheme", bound=str)
 
 CLUSTERS: Final[Mapping[ClusterScheme, str]] = {
     "rocksdb": "rocksdb:PATH",
-    "hbase": "hbase://HOST:PORT/?thrift1=HOST:PORT",
+    "hbase": "hbase://HOST:PORT/",
 }
 FOLLOWS: Final[Mapping[FollowsScheme, str]] = {"sqlite": "sqlite:PATH", "mysql": "mysql://USER@HOST/DATABASE"}
 QUEUES: Final[Mapping[QueueScheme, str]] = {"embedded": "embedded:PATH", "kafka": "kafka://HOST:PORT"}
@@ -573,8 +573,7 @@ def _places(home: Path, cluster: ClusterConfig) -> frozenset[str]:
         case "hbase":
             parts = urlsplit(cluster.url)
             namespace = parts.path.strip("/") or "default"
-            gateways = ",".join([parts.netloc, *parse_qs(parts.query).get("thrift1", ())])
-            return frozenset(f"{gateway.lower()}/{namespace}" for gateway in gateways.split(",") if gateway)
+            return frozenset(f"{gateway.lower()}/{namespace}" for gateway in parts.netloc.split(",") if gateway)
         case _:
             assert_never(cluster.scheme)
 

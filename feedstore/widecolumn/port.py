@@ -242,7 +242,7 @@ class WideColumnStore(Protocol):
         No visible column among the first `keep` of its row is lost, whatever is applied meanwhile; a marker that is
         not expired stays.
 
-        Returns None if the store does this by itself, and was only asked to check whether it is time. HBase trims when
+        Returns None if the store does this by itself, at times of its own: then a sweep does nothing. HBase trims when
         it compacts all files of a region, and counts only what is in those files: markers in memory do not count yet.
         A column that comes among the first `keep` only because of such markers may be lost. So a caller that masks more
         than `slack` columns puts the first `cap` again, after the markers have been applied (rule 9).

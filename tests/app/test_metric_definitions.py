@@ -14,7 +14,7 @@ from workers.app import metrics
 ROOT = Path(__file__).parents[2]
 
 
-EXTRAS = ("crc32c", "happybase", "kafka", "lru", "pymysql", "starlette", "thriftpy2", "uvicorn")
+EXTRAS = ("crc32c", "kafka", "lru", "pymysql", "starlette", "thriftpy2", "uvicorn")
 
 
 @pytest.mark.processes

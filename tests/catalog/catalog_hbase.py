@@ -9,7 +9,6 @@ from pathlib import Path
 
 from deploy.local import Stack
 from feedstore.widecolumn.hbase import HBaseCluster
-from tests.widecolumn.hbase_regions import tables
 
 _REMOVED_AT_ONCE = 4
 _urls: list[str] = []
@@ -19,15 +18,14 @@ _urls: list[str] = []
 def used(stack: Stack) -> Iterator[None]:
     """A cluster of the stack has a namespace of ours until the end of the block."""
     stack.up("cluster-a")
-    thrift2, thrift1 = (f"127.0.0.1:{stack.port(name)}" for name in ("thrift2-a", "thrift1-a"))
-    _urls[:] = [f"hbase://{thrift2}/feedtest_{uuid.uuid4().hex[:12]}?thrift1={thrift1}"]
+    _urls[:] = [f"hbase://127.0.0.1:{stack.port('thrift2-a')}/feedtest_{uuid.uuid4().hex[:12]}"]
     with closing(opened()) as cluster:
         cluster.administration.create_namespace()
     yield
     stack.up("cluster-a")
     with closing(opened()) as cluster:
         with ThreadPoolExecutor(_REMOVED_AT_ONCE) as threads:
-            list(threads.map(cluster.administration.drop, tables(url())))
+            list(threads.map(cluster.administration.drop, cluster.administration.names()))
         cluster.administration.drop_namespace()
 
 

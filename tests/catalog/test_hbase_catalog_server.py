@@ -30,7 +30,7 @@ from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, schema
 from feedstore.widecolumn.hbase.tables import TableDefinition
 from tests.catalog import catalog_hbase
 from tests.catalog.catalog_adapters import Clock, Place, in_hbase
-from tests.widecolumn.hbase_regions import Regions, tables
+from tests.widecolumn.hbase_regions import Regions
 
 pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("catalog"), pytest.mark.usefixtures("hbase")]
 
@@ -44,7 +44,8 @@ def place(tmp_path: Path, clock: Clock) -> Place:
 
 def generation_tables(tmp_path: Path) -> list[str]:
     prefix = f"cat.{catalog_hbase.name(tmp_path)}."
-    return [name for name in tables(catalog_hbase.url()) if name.startswith(prefix)]
+    with closing(catalog_hbase.opened()) as cluster:
+        return [name for name in cluster.administration.names() if name.startswith(prefix)]
 
 
 def test_the_tables_of_generations_come_and_go(store: CatalogStore, clock: Clock, tmp_path: Path):

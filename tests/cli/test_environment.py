@@ -85,7 +85,7 @@ def test_a_password_that_is_no_text_is_refused_and_not_repeated(
         ("work --until-idle", "cassandra:data/b"),
         ("feed 1", "data/b"),
         ("verify", "rocksdb"),
-        ("schema check", "hbas://one:9090/?thrift1=one:9091"),
+        ("schema check", "hbas://one:9091/"),
     ],
 )
 def test_a_cluster_of_an_unknown_scheme_is_refused_and_never_made_a_directory(cli: Cli, words: str, url: str) -> None:

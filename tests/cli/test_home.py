@@ -186,7 +186,7 @@ def test_a_corrupt_configuration_is_a_clear_error(cli: Cli, text: str, complaint
         ("cap", '"many"', "feed.cap"),
         ("action_age", '"4d"', "purge_window"),
         ("tick", '"soon"', "worker.tick"),
-        ("url", '"hbase://[::1/?thrift1=h:1"', "cluster a: expected hbase://HOST:PORT/?thrift1=HOST:PORT"),
+        ("url", '"hbase://[::1/"', "cluster a: expected hbase://HOST:PORT/"),
         ("shards", '["mysql://u@[::1/d"]', "follows.shards: expected mysql://USER@HOST/DATABASE"),
         ("# tokens", '"\\u0000"', "http.tokens: expected a path, got '\\x00'"),
     ],

@@ -198,7 +198,7 @@ def test_no_empty_follow_store_is_made_while_a_cluster_that_may_have_feeds_does_
     _lose_follows(filled, is_emptied=False)
     file = filled.home / configuration.FILE_NAME
     (filled.home / "data/a").rename(filled.home / "data/c")
-    text = file.read_text().replace("rocksdb:data/b", "hbase://127.0.0.1:1/?thrift1=127.0.0.1:1")
+    text = file.read_text().replace("rocksdb:data/b", "hbase://127.0.0.1:1/")
     file.write_text(text)
 
     said = filled("schema", "apply", code=3).stderr

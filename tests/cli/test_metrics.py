@@ -151,8 +151,8 @@ def test_a_server_that_works_says_all_of_it_once(cli: Cli):
 @pytest.mark.processes
 def test_reads_that_were_left_to_gateways_are_counted_unless_that_was_chosen(cli: Cli):
     file = cli.home / configuration.FILE_NAME
-    nowhere = "hbase://127.0.0.1:1/{}?thrift1=127.0.0.1:1{}"
-    text = file.read_text().replace("rocksdb:data/a", nowhere.format("one", "&reads=gateways"))
+    nowhere = "hbase://127.0.0.1:1/{}{}"
+    text = file.read_text().replace("rocksdb:data/a", nowhere.format("one", "?reads=gateways"))
     file.write_text(text.replace("rocksdb:data/b", nowhere.format("two", "")))
     with home.worker_lock(cli.home), feedctl_serve(cli) as (_, address), client_of(address) as client:
 

@@ -35,7 +35,7 @@ def test_a_home_on_a_stack_has_its_urls(stack: Stack, tmp_path: Path) -> None:
 
     config = parsed(stack, tmp_path)
     assert [(each.name, each.url) for each in config.clusters] == [
-        (name, f"hbase://{at(f'thrift2-{name}')}/?thrift1={at(f'thrift1-{name}')}") for name in ("a", "b")
+        (name, f"hbase://{at(f'thrift2-{name}')}/") for name in ("a", "b")
     ]
     assert [each.zookeeper for each in config.clusters] == [at("hbase-a", "zookeeper"), at("hbase-b", "zookeeper")]
     assert config.hbase_jars == f"{stack.home}/jars/hbase/*:{stack.home}/jars/trim/*"

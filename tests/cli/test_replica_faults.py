@@ -306,10 +306,10 @@ def test_two_clusters_with_one_directory_are_refused(filled: Cli, url: str) -> N
 @pytest.mark.parametrize(
     ("a", "b", "are_one"),
     [
-        ("hbase://x:1,y:1/n?thrift1=x:2", "hbase://y:1/n?thrift1=y:2", True),
-        ("hbase://x:1/n?thrift1=x:2", "hbase://x:1/m?thrift1=x:2", False),
-        ("hbase://x:1/?thrift1=x:2", "hbase://X:1/default?thrift1=x:3", True),
-        ("hbase://x:1/?thrift1=x:2", "hbase://y:1/?thrift1=y:2", False),
+        ("hbase://x:1,y:1/n", "hbase://y:1/n?connections=2", True),
+        ("hbase://x:1/n", "hbase://x:1/m", False),
+        ("hbase://x:1/", "hbase://X:1/default", True),
+        ("hbase://x:1/", "hbase://y:1/", False),
     ],
 )
 def test_two_clusters_with_the_tables_of_one_are_refused(tmp_path: Path, a: str, b: str, *, are_one: bool) -> None:

@@ -20,7 +20,7 @@ def on_servers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     file = cli.home / configuration.FILE_NAME
     text = file.read_text()
     for cluster in ("a", "b"):
-        text = text.replace(f"rocksdb:data/{cluster}", f"hbase://127.0.0.1:1/{cluster}?thrift1=127.0.0.1:1")
+        text = text.replace(f"rocksdb:data/{cluster}", f"hbase://127.0.0.1:1/{cluster}")
     file.write_text(text)
     monkeypatch.setenv("FEED_FOLLOWS_SHARDS", json.dumps([SHARD]))
     monkeypatch.setenv("FEED_QUEUE_URL", QUEUE)

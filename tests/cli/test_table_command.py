@@ -12,12 +12,12 @@ from workers.app import table_tool
 HBASE = """\
 [[clusters]]
 name = "a"
-url = "hbase://127.0.0.1:1/space?thrift1=127.0.0.1:2"
+url = "hbase://127.0.0.1:1/space"
 zookeeper = "127.0.0.1:3"
 
 [[clusters]]
 name = "b"
-url = "hbase://127.0.0.1:4/?thrift1=127.0.0.1:5"
+url = "hbase://127.0.0.1:4/"
 zookeeper = "10.0.0.1:6,10.0.0.2:6"
 """
 EMBEDDED = configuration.DEFAULT[configuration.DEFAULT.index("[[clusters]]") : configuration.DEFAULT.index("[follows]")]

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import happybase
 import httpx
 import pytest
 
 from deploy import monitoring
 from deploy.docker import names
 from deploy.docker.clusters import Clusters, run_check
+from deploy.drills.regions import regions
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -145,12 +145,7 @@ def test_pages_come_from_the_other_cluster_while_the_doors_of_a_zone_are_shut(we
 @pytest.mark.parametrize("cluster", names.CLUSTERS)
 @pytest.mark.usefixtures("clusters")
 def test_every_host_holds_regions_of_the_feeds(cluster: str) -> None:
-    port = names.loopback_port(cluster, 1, names.THRIFT1_PORT)
-    connection = happybase.Connection("127.0.0.1", port, timeout=20_000)
-    try:
-        servers = [each["server_name"].decode() for each in connection.table("following_feed").regions()]
-    finally:
-        connection.close()
+    servers = [region.server for region in regions(f"hbase://127.0.0.1:{names.loopback_port(cluster, 1)}/")]
     assert len(servers) == 16
     assert set(servers) == {names.host(cluster, number) for number in names.HOSTS}
 

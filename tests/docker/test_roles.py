@@ -54,7 +54,7 @@ def test_each_role_runs_what_the_paper_puts_together() -> None:
         "control": ["zookeeper", "namenode", "master"],
         "host": ["datanode", "regionserver"],
         "standby": ["datanode", "regionserver", "master"],
-        "gateway": ["thrift2", "thrift1"],
+        "gateway": ["thrift2"],
         "kafka": ["kafka"],
         "mariadb": ["mariadb"],
         "prometheus": ["prometheus"],
@@ -164,7 +164,7 @@ def test_only_the_namenode_has_the_placement_on_its_class_path() -> None:
 
 def test_a_cluster_knows_nothing_of_the_other() -> None:
     configured(("control", "b"), ("standby", "b"), ("gateway", "b"))
-    for process in ("zookeeper", "master", "regionserver", "thrift2", "thrift1"):
+    for process in ("zookeeper", "master", "regionserver", "thrift2"):
         assert site(process, "hbase")["hbase.zookeeper.quorum"] == "b-control"
         assert site(process, "hbase")["hbase.rootdir"] == "hdfs://b-control:8020/hbase"
         assert site(process, "core")["fs.defaultFS"] == "hdfs://b-control:8020"
@@ -175,7 +175,7 @@ def test_gateways_have_settings_of_their_own_and_listen_for_dead_servers_in_thei
     assert site("thrift2", "hbase")["hbase.status.multicast.ni.name"] == "towards-a-control"
     assert site("thrift2", "hbase")["hbase.client.operation.timeout"] == "3000"
     assert "hbase.client.operation.timeout" not in site("regionserver", "hbase")
-    assert "hbase.regionserver.logroll.period" not in site("thrift1", "hbase")
+    assert "hbase.regionserver.logroll.period" not in site("thrift2", "hbase")
 
 
 def test_a_broker_names_itself_differently_to_this_machine() -> None:
@@ -205,8 +205,8 @@ def parsed(directory: Path) -> config.Config:
 
 def test_the_home_in_the_containers_names_the_containers_and_asks_for_tokens() -> None:
     made = parsed(PLACES.parent)
-    gateways = "hbase://b-gateway-1:9091,b-gateway-2:9091/?thrift1=b-gateway-1:9090,b-gateway-2:9090"
-    assert made.clusters[1].url == f"{gateways}&reads=gateways", "region servers are on networks of their own"
+    gateways = "hbase://b-gateway-1:9091,b-gateway-2:9091/"
+    assert made.clusters[1].url == f"{gateways}?reads=gateways", "region servers are on networks of their own"
     assert made.queue == "kafka://kafka:9092"
     assert made.shards[0] == (
         f"mysql://feed@mariadb:3306/follows_0?password_file={roles.Path('/run/secrets/mariadb-password')}&tls=off"
@@ -218,8 +218,8 @@ def test_a_home_on_this_machine_reaches_everything_through_the_loopback(tmp_path
     one = clusters.Clusters(tmp_path / "cluster", lambda _: None)
     one._write_secrets()
     made = parsed(one.home)
-    gateways = "hbase://127.0.0.1:19091,127.0.0.1:19191/?thrift1=127.0.0.1:19090,127.0.0.1:19190"
-    assert made.clusters[0].url == f"{gateways}&reads=gateways"
+    gateways = "hbase://127.0.0.1:19091,127.0.0.1:19191/"
+    assert made.clusters[0].url == f"{gateways}?reads=gateways"
     assert made.http.tokens is None
     secret = one.home / "secrets" / "mariadb.password"
     assert secret.parent.stat().st_mode & 0o077 == 0
@@ -231,9 +231,8 @@ def test_a_home_on_this_machine_reaches_everything_through_the_loopback(tmp_path
 def test_the_places_inside_are_those_of_names() -> None:
     places = json.loads(PLACES.read_text())
     for cluster in names.CLUSTERS:
-        for kind, port in (("thrift2", names.THRIFT2_PORT), ("thrift1", names.THRIFT1_PORT)):
-            expected = [f"{names.gateway(cluster, number)}:{port}" for number in names.GATEWAYS]
-            assert places["clusters"][cluster][kind] == expected
+        expected = [f"{names.gateway(cluster, number)}:{names.THRIFT2_PORT}" for number in names.GATEWAYS]
+        assert places["clusters"][cluster] == {"thrift2": expected}
 
 
 def test_the_placement_is_built_against_the_hadoop_that_runs() -> None:

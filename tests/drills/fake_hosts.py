@@ -13,7 +13,7 @@ SERVERS = {
     "control": ("zookeeper", "namenode", "master"),
     "standby": ("datanode", "regionserver", "master"),
     "host": ("datanode", "regionserver"),
-    "gateway": ("thrift2", "thrift1"),
+    "gateway": ("thrift2",),
     "kafka": ("kafka",),
     "mariadb": ("mariadb",),
     "feedctl": (),

@@ -25,8 +25,8 @@ from feedstore.following.layout import bucket
 from feedstore.widecolumn import UnavailableError
 from tests.drills.fake_hosts import FakeHosts
 
-URL = "hbase://127.0.0.1:1,127.0.0.1:2/?thrift1=127.0.0.1:3"
-GATEWAY = Host("a-gateway-1", "a", "gateway", is_running=True, ports=frozenset({1, 2, 3}))
+URL = "hbase://127.0.0.1:1,127.0.0.1:2/?reads=gateways"
+GATEWAY = Host("a-gateway-1", "a", "gateway", is_running=True, ports=frozenset({1, 2}))
 GATEWAY_OF_B = dataclasses.replace(GATEWAY, name="b-gateway-1", cluster="b")
 
 
@@ -51,10 +51,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ((), URL, "marked as drillable"),
         ((GATEWAY, Host("a-host-1", "a", "host", is_running=False)), URL, "not one of the marked"),
-        ((GATEWAY, GATEWAY_OF_B), "hbase://10.0.0.1:1/?thrift1=10.0.0.1:3", "not one of the marked"),
+        ((GATEWAY, GATEWAY_OF_B), "hbase://10.0.0.1:1/?reads=gateways", "not one of the marked"),
         ((GATEWAY,), URL, "cluster b of this home is not one of the marked"),
-        ((GATEWAY, GATEWAY_OF_B), "hbase://127.0.0.1:1/?thrift1=127.0.0.1:9", "not one of the marked"),
-        ((GATEWAY, GATEWAY_OF_B), "hbase://127.0.0.1:9/?thrift1=127.0.0.1:3", "not one of the marked"),
+        ((GATEWAY, GATEWAY_OF_B), "hbase://127.0.0.1:1,127.0.0.1:9/?reads=gateways", "not one of the marked"),
         ((GATEWAY, GATEWAY_OF_B), "rocksdb:data/other", "not one of the marked"),
     ],
 )

@@ -36,7 +36,7 @@ from tests.drills.fake_hosts import FakeHosts, marked
 from tests.mutations import rows_of
 from tests.widecolumn.memory_store import MemoryStore
 
-URL = "hbase://127.0.0.1:1/?thrift1=127.0.0.1:2"
+URL = "hbase://127.0.0.1:1/"
 TARGET = "a-host-1"
 
 
@@ -152,7 +152,7 @@ def drilled(
     system: System, name: str = "kill-host", target: str | None = TARGET, hold_s: float = 0.6, **urls: str
 ) -> Report:
     """urls: instead of those of the default home, by their names there."""
-    other = URL.replace("/?", "/other?")
+    other = f"{URL}other"
     text = configuration.DEFAULT.replace("rocksdb:data/a", URL).replace("rocksdb:data/b", other)
     for scheme, url in urls.items():
         text = re.sub(rf"{scheme}:[^\"]+", url, text)
@@ -580,8 +580,9 @@ def test_python_collects_no_garbage_while_a_region_is_read(system: System, monke
     assert gc.isenabled()
 
 
-def test_each_region_is_called_through_the_clusters_own_gateways() -> None:
-    text = configuration.DEFAULT.replace("rocksdb:data/a", URL)
+@pytest.mark.parametrize("url", [URL, f"{URL}?reads=gateways"])
+def test_each_region_is_called_through_the_clusters_own_gateways(url: str) -> None:
+    text = configuration.DEFAULT.replace("rocksdb:data/a", url)
     # Opened, and not asked: no server listens there.
-    with running._probing(configuration.parse(Path(), text, {}), URL) as store:
+    with running._probing(configuration.parse(Path(), text, {}), url) as store:
         assert store is not None

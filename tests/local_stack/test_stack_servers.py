@@ -28,8 +28,7 @@ def servers(home: Home, monkeypatch: pytest.MonkeyPatch) -> dict[str, Server]:
         kafka.server(home, {"client": 1, "controller": 2, "metrics": 10}),
         mariadb.server(home, {"client": 3}),
         hbase.cluster(home, "a", {"zookeeper": 4, "master": 5, "regionserver": 6, "metrics": 11}),
-        hbase.gateway(home, "thrift2", "a", 4, {"client": 7}),
-        hbase.gateway(home, "thrift1", "a", 4, {"client": 8}),
+        hbase.gateway(home, "a", 4, {"client": 7}),
         prometheus.server(home, {"client": 9}, {"kafka": 10, "hbase-a": 11}),
     ]
     home.data("mariadb").mkdir()
@@ -184,15 +183,12 @@ def test_a_cluster_has_the_trim_on_its_class_path_and_its_guard_in_the_master(
     assert (home.root / "jars" / "hbase").readlink() == jars.folder("hbase")
 
 
-@pytest.mark.parametrize(("gateway", "port"), [("thrift2-a", "7"), ("thrift1-a", "8")])
-def test_a_gateway_keeps_idle_connections_and_finds_its_cluster(
-    servers: dict[str, Server], home: Home, gateway: str, port: str
-) -> None:
-    site = _site(home, gateway)
+def test_a_gateway_keeps_idle_connections_and_finds_its_cluster(servers: dict[str, Server], home: Home) -> None:
+    site = _site(home, "thrift2-a")
     assert site["hbase.thrift.server.socket.read.timeout"] == "0"
     assert site["hbase.zookeeper.property.clientPort"] == "4"
     assert site["hbase.regionserver.thrift.ipaddress"] == "127.0.0.1"
-    assert servers[gateway].command().argv[-5:] == ("start", "-p", port, "--bind", "127.0.0.1")
+    assert servers["thrift2-a"].command().argv[-5:] == ("start", "-p", "7", "--bind", "127.0.0.1")
 
 
 def test_site_files_escape_what_xml_needs() -> None:

@@ -12,19 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import happybase
 import kafka
 import pytest
 from kafka.admin import NewTopic
 from kafka.errors import KafkaError
-from thriftpy2.thrift import TException
 
 from deploy.drills.repeating import repeating
 from deploy.hbase.settings import site_xml
 from deploy.local import Stack, hbase
 from deploy.monitoring import servers
-from feedstore.widecolumn import Put, Table, Trim
-from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn import Put, Table, Trim, UnavailableError
+from feedstore.widecolumn.hbase import HBaseCluster, Record, TableDefinition
 from feedstore.widecolumn.hbase.coprocessors import attached
 from feedstore.widecolumn.hbase.schema import definition
 from tests.cli.command import eventually
@@ -96,41 +94,39 @@ def test_a_region_server_with_too_much_to_do_and_then_lost(
     monkeypatch.setattr(hbase, "site_xml", lambda site: site_xml({**site, "hbase.coprocessor.master.classes": ""}))
     own.up("cluster-a")
     master = ("127.0.0.1", own.port("hbase-a", "master"))
+    url = f"hbase://127.0.0.1:{own.port('thrift2-a')}/?sync=memory"
     with (
         own_servers.region_server(own, "region-server", own_servers.NARROW) as server,
         own_servers.watched(stack, {_MASTER: own.port("hbase-a", "metrics"), _SERVER: server.metrics}),
-        closing(happybase.Connection("127.0.0.1", own.port("thrift1-a"), timeout=120_000)) as connection,
+        closing(HBaseCluster.open(url, [OLD], check=False)) as cluster,
     ):
         is_watched(stack, _MASTER, _SERVER)
-        url = f"hbase://127.0.0.1:{own.port('thrift2-a')}/?thrift1=127.0.0.1:{own.port('thrift1-a')}"
-        with closing(HBaseCluster.open(url, [OLD], check=False)) as cluster:
-            asks_for_another_version(cluster)
-            [region] = Regions(url, OLD.name).all()
-            holds = _SERVER if region.server[1] == server.port else _MASTER
-            eventually(
-                partial(prometheus.values, stack, f'{UNTRIMMED}{{server="{holds}"}} == 0'), "the trim counts", SHOWN_S
-            )
-            cluster.table(OLD.name).apply([Put([(bytes(OLD.row_bytes), 1)], [bytes(OLD.column_bytes)])])
-            Regions(url, OLD.name).flush()
-            Regions(url, OLD.name).compact(major=True)
+        asks_for_another_version(cluster)
+        [region] = Regions(url, OLD.name).all()
+        holds = _SERVER if region.server[1] == server.port else _MASTER
+        eventually(
+            partial(prometheus.values, stack, f'{UNTRIMMED}{{server="{holds}"}} == 0'), "the trim counts", SHOWN_S
+        )
+        cluster.table(OLD.name).apply([Put([(bytes(OLD.row_bytes), 1)], [bytes(OLD.column_bytes)])])
+        Regions(url, OLD.name).flush()
+        Regions(url, OLD.name).compact(major=True)
         # HBase draws on which of the two servers each of them is.
         there: list[tuple[int, Regions]] = []
         for table in itertools.count():
             if table >= TABLES and len(there) >= TABLES // 4:
                 break
             assert table < 4 * TABLES, there
-            connection.create_table(f"trouble{table}", {"f": {}})
+            cluster.administration.create(TableDefinition(f"trouble{table}", {"feed": {}}, {}))
             regions = Regions(url, f"trouble{table}")
             if regions.all()[0].server[1] == server.port:
                 there.append((table, regions))
-        tables = itertools.cycle([connection.table(f"trouble{table}") for table, _ in there])
+        tables = itertools.cycle([cluster.records(f"trouble{table}") for table, _ in there])
         rows = itertools.count()
 
         def write() -> None:
             # What is held up for long is refused: that is what is wanted here.
-            with suppress(TException), next(tables).batch() as batch:
-                for row in itertools.islice(rows, 20):
-                    batch.put(b"%d" % row, {b"f:c": VALUE})
+            with suppress(UnavailableError):
+                next(tables).put((b"%d" % row, Record(1, VALUE)) for row in itertools.islice(rows, 20))
 
         with conversation(("127.0.0.1", server.port), "AdminService") as ask:
             specifier = number(1, 1) + text(2, b"trouble,,1.00000000000000000000000000000000.")

@@ -11,7 +11,7 @@ from tests.stack import homes
 
 DATABASE: Final = "to-mariadb"
 GATEWAYS: Final = tuple(f"to-gateways-{cluster}" for cluster in homes.CLUSTERS)
-"""Each is before a second gateway of both kinds; nothing is before the first ones."""
+"""Each is before a second gateway; nothing is before the first ones."""
 MANNERS: Final[Mapping[str, tuple[Manner, ...]]] = {
     **dict.fromkeys(GATEWAYS, ("refuse", "cut", "hang", "slow", "errors")),
     DATABASE: ("refuse", "cut", "hang", "slow"),
@@ -46,7 +46,7 @@ def gates(stack: Stack) -> Iterator[Gates]:
 
         doors = {DATABASE: {mariadb.NAME: door(mariadb.NAME)}}
         for name, cluster in zip(GATEWAYS, homes.CLUSTERS, strict=True):
-            doors[name] = {each: door(each) for each in (hbase.gateway_name(kind, cluster) for kind in hbase.GATEWAYS)}
+            doors[name] = {hbase.gateway_name(cluster): door(hbase.gateway_name(cluster))}
         instead = {}
         for name, named in doors.items():
             for server, leads in named.items():

@@ -18,7 +18,6 @@ from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
 from feedstore.widecolumn.hbase import HBaseCluster
 from tests.cli.command import Cli
 from tests.stack.own_brokers import Brokers
-from tests.widecolumn.hbase_regions import tables
 from workers.app import wiring
 from workers.cli import stacks
 from workers.queue.kafka.queue import connect
@@ -48,7 +47,7 @@ def own_home(
         for address, other in instead.items():
             text = text.replace(address, other)
         return (
-            text.replace("/?thrift1=", f"/feedtest_{name}?thrift1=")
+            re.sub(r"(hbase://[^/]+/)", rf"\1feedtest_{name}", text)
             .replace("/follows_", f"/follows_test_{name}_")
             .replace('"\nreplication', f'{separator}prefix=test-{name}."\nreplication')
         )
@@ -101,6 +100,6 @@ def remove_tables(url: str) -> None:
     """Removes the tables of a namespace, and the namespace."""
     assert urlsplit(url).path.startswith("/feedtest_"), url
     with closing(HBaseCluster.open(url, [], check=False)) as cluster:
-        for table in tables(url):
+        for table in cluster.administration.names():
             cluster.administration.drop(table)
         cluster.administration.drop_namespace()

@@ -168,15 +168,15 @@ def loaded(world: World) -> Iterator[Load]:
 
 
 # Gateways: an HBase that was suspended for long ends by itself, some time after.
-A, B = (("thrift1-a", "thrift2-a"), ("thrift1-b", "thrift2-b"))
+A, B = "thrift2-a", "thrift2-b"
 
 
 def cluster_a(world: World) -> None:
-    world.stack.suspend(*A)
+    world.stack.suspend(A)
 
 
 def cluster_b(world: World) -> None:
-    world.stack.suspend(*B)
+    world.stack.suspend(B)
 
 
 def follow_store(world: World) -> None:
@@ -184,7 +184,7 @@ def follow_store(world: World) -> None:
 
 
 def follow_store_and_cluster_a(world: World) -> None:
-    world.stack.suspend("mariadb", *A)
+    world.stack.suspend("mariadb", A)
 
 
 @pytest.mark.parametrize("away", [cluster_a, cluster_b, follow_store, follow_store_and_cluster_a])

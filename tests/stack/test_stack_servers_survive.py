@@ -4,36 +4,29 @@ import re
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-import thrift_client
-from thrift_client import BOOL, LIST, MAP, STRING
 
 from deploy.local import NAMES, Stack, probes
 from deploy.local.errors import NotReadyError
+from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, TableDefinition
 
 pytestmark = [pytest.mark.stack, pytest.mark.alone, pytest.mark.timeout(900)]
 
 _ROWS = 500
-_TABLE = b"survivors"
+_TABLE = "surviving"
+_RECORD = Record(1, b"value")
 
 
-def _create(port: int) -> None:
-    family = {1: (STRING, b"f:")}
-    if _TABLE not in thrift_client.call(port, "getTableNames", {}):
-        thrift_client.call(port, "createTable", {1: (STRING, _TABLE), 2: (LIST, [family])})
-
-
-def _put(port: int, row: bytes) -> None:
-    mutation = {1: (BOOL, 0), 2: (STRING, b"f:c"), 3: (STRING, b"v" + row), 4: (BOOL, 1)}
-    arguments = {1: (STRING, _TABLE), 2: (STRING, row), 3: (LIST, [mutation]), 4: (MAP, {})}
-    thrift_client.call(port, "mutateRow", arguments)
-
-
-def _has(port: int, row: bytes) -> bool:
-    rows = thrift_client.call(port, "getRow", {1: (STRING, _TABLE), 2: (STRING, row), 3: (MAP, {})})
-    return [found[1] for found in rows] == [row]
+@contextmanager
+def _records(stack: Stack, cluster: str) -> Iterator[RecordTable]:
+    url = f"hbase://127.0.0.1:{stack.port(f'thrift2-{cluster}')}/"
+    with closing(HBaseCluster.open(url, [], check=False)) as opened:
+        opened.administration.create(TableDefinition(_TABLE, {"feed": {}}, {}))
+        yield opened.records(_TABLE)
 
 
 def _sql(stack: Stack, statement: str) -> str:
@@ -57,23 +50,21 @@ def _ends_listening(port: int) -> bool:
 @pytest.mark.parametrize("cluster", ["a", "b"])
 def test_a_cluster_that_is_killed_comes_back_with_every_acknowledged_row(stack: Stack, cluster: str) -> None:
     stack.up(f"cluster-{cluster}")
-    port = stack.port(f"thrift1-{cluster}")
-    _create(port)
     rows = [f"row-{number:05d}".encode() for number in range(_ROWS)]
-    for row in rows:
-        _put(port, row)
-    stack.kill(f"hbase-{cluster}")
-    assert _state(stack, f"thrift1-{cluster}") == "not ready"
-    stack.up(f"cluster-{cluster}")
-    assert [row for row in rows if not _has(port, row)] == []
+    with _records(stack, cluster) as records:
+        for row in rows:
+            records.put([(row, _RECORD)])
+        stack.kill(f"hbase-{cluster}")
+        assert _state(stack, f"thrift2-{cluster}") == "not ready"
+        stack.up(f"cluster-{cluster}")
+        assert records.get(rows) == [_RECORD] * _ROWS
 
 
 def test_a_cluster_of_which_half_has_died_is_brought_back(stack: Stack) -> None:
     """Suspended for longer than its session, its region server ends when it is resumed, and its master lives."""
     stack.up("cluster-b")
-    port = stack.port("thrift1-b")
-    _create(port)
-    _put(port, b"kept")
+    with _records(stack, "b") as records:
+        records.put([(b"kept", _RECORD)])
     before = stack.pid("hbase-b")
     for suspended_s in (15, 30, 60, 15, 30, 60):
         stack.suspend("hbase-b")
@@ -90,14 +81,15 @@ def test_a_cluster_of_which_half_has_died_is_brought_back(stack: Stack) -> None:
     assert _state(stack, "hbase-b") != "ready"
     stack.up("cluster-b")
     assert stack.pid("hbase-b") not in (None, before)
-    assert _has(port, b"kept")
+    with _records(stack, "b") as records:
+        assert records.get([b"kept"]) == [_RECORD]
 
 
 def test_a_gateway_that_is_killed_comes_back_on_its_port(stack: Stack) -> None:
     stack.up("cluster-a")
     port = stack.port("thrift2-a")
     stack.kill("thrift2-a")
-    assert (_state(stack, "thrift2-a"), _state(stack, "thrift1-a")) == ("stopped", "ready")
+    assert (_state(stack, "thrift2-a"), _state(stack, "hbase-a")) == ("stopped", "ready")
     stack.start("thrift2-a")
     assert stack.port("thrift2-a") == port
 

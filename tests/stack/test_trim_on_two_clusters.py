@@ -132,8 +132,7 @@ def replicas(stack: Stack) -> Iterator[list[Replica]]:
     with ExitStack() as opened:
         made = []
         for number, name in enumerate("ab"):
-            at = {each: f"127.0.0.1:{stack.port(f'{each}-{name}')}" for each in ("thrift2", "thrift1")}
-            url = f"hbase://{at['thrift2']}/{namespace}?thrift1={at['thrift1']}"
+            url = f"hbase://127.0.0.1:{stack.port(f'thrift2-{name}')}/{namespace}"
             cluster = opened.enter_context(closing(HBaseCluster.open(url, [table], check=False)))
             tables = cluster.administration
             tables.create_namespace()

@@ -8,22 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
-import happybase
-
-from feedstore.widecolumn.hbase import Addresses, HBaseCluster
+from feedstore.widecolumn.hbase import HBaseCluster
 from tests.widecolumn.hbase_wire import TIMEOUT_S, conversation, fields, number, text
-
-
-def tables(url: str) -> list[str]:
-    """The names of the tables in a namespace."""
-    addresses = Addresses.parse(url)
-    [gateway, *_] = addresses.thrift1
-    connection = happybase.Connection(gateway.host, gateway.port, timeout=60_000)
-    try:
-        prefix = f"{addresses.namespace}:"
-        return [name.removeprefix(prefix) for name in map(bytes.decode, connection.tables()) if name.startswith(prefix)]
-    finally:
-        connection.close()
 
 
 @dataclass(frozen=True)
@@ -96,6 +82,23 @@ class Regions:
         while len(self.all()) != there + 1:
             assert time.monotonic() < deadline, f"{region.name!r} is not split after {TIMEOUT_S} s"
             time.sleep(0.05)
+
+    @contextmanager
+    def scanner(self, start: bytes, stop: bytes) -> Iterator[Callable[[int], list[bytes]]]:
+        """Opens a scanner on the region server, of rows in one region. Gives what reads the keys of its next rows, at
+        most so many; when there are no more, the server closes it.
+        """
+        region = [each for each in self.all() if _start(each) <= start][-1]
+        with conversation(region.server, "ClientService") as ask:
+            opened = ask("Scan", text(1, _specifier(region)) + text(2, text(3, start) + text(4, stop)) + number(4, 0))
+            scanner = number(3, int(dict(fields(opened))[2]))
+
+            def keys(count: int) -> list[bytes]:
+                answer = fields(ask("Scan", scanner + number(4, count)))
+                cells = [dict(fields(result))[1] for field, result in answer if field == 5]
+                return [dict(fields(cell))[1] for cell in cells]
+
+            yield keys
 
     def all(self) -> Sequence[Region]:
         """Those that are open."""

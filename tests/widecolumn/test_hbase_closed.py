@@ -23,7 +23,6 @@ ROW, A = b"r1", b"aaa"
         lambda store: store.cells_of([ROW]),
         lambda store: store.masks(ROW, [A]),
         lambda store: list(store.scan()),
-        lambda store: store.sweep(1),
     ],
 )
 def test_a_closed_cluster_says_so(
@@ -31,7 +30,7 @@ def test_a_closed_cluster_says_so(
 ) -> None:
     looks: list[Callable[[], None]] = []
     monkeypatch.setattr(hbase_cluster, "on_a_thread", lambda _: looks.append)
-    cluster = HBaseCluster.open(f"hbase://127.0.0.1:9/?thrift1=127.0.0.1:9&reads={reads}", [TABLE], check=False)
+    cluster = HBaseCluster.open(f"hbase://127.0.0.1:9/?reads={reads}", [TABLE], check=False)
     cluster.close()
     cluster.close()
     with pytest.raises(UnavailableError, match="the cluster is closed"):

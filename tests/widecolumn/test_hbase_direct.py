@@ -365,7 +365,7 @@ def test_a_cluster_that_is_opened_to_write_is_read_through_gateways(
     """What it writes follows from what it reads: it must not read from a server that has lost a region."""
     monkeypatch.setattr(cluster, "refuse_unsafe", lambda *_: None)
     meter = Counting(lambda: 0.0)
-    url = "hbase://127.0.0.1:9/?thrift1=127.0.0.1:9"
+    url = "hbase://127.0.0.1:9/"
     cluster.HBaseCluster.open(url, [TABLE], check=to_write, meter=meter).close()
     assert len(meter.counts().counters) == counted
 

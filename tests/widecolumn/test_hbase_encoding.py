@@ -42,7 +42,7 @@ class Wire:
 def by_the_library(call: str, items: list[object]) -> bytes:
     """The message that thriftpy2 makes of a request."""
     wire = Wire()
-    TClient(structs.Writes, codec.protocol(wire, decodes=True))._send(call, **{"table": TABLE, ITEMS[call]: items})
+    TClient(structs.Writes, codec.protocol(wire))._send(call, **{"table": TABLE, ITEMS[call]: items})
     return wire.data
 
 
@@ -52,7 +52,7 @@ ITEMS = {"putMultiple": "tputs", "deleteMultiple": "tdeletes"}
 def decoded(frame: Frame) -> ThriftRequest:
     """A request as a gateway reads it; the library makes the same bytes of what is read."""
     wire = Wire(frame.message)
-    protocol = codec.protocol(wire, decodes=True)
+    protocol = codec.protocol(wire)
     assert protocol.read_message_begin() == (frame.call, TMessageType.CALL, 0)
     arguments = getattr(structs.Writes, frame.call + "_args")()
     arguments.read(protocol)

@@ -5,14 +5,12 @@ from collections.abc import Callable
 
 import pytest
 import structlog
-from Hbase_thrift import IllegalArgument
-from Hbase_thrift import IOError as HBaseIOError
 from structlog.testing import capture_logs
 from test_hbase_pool import G1, G2, FakeConnection
 from thriftpy2.thrift import TApplicationException
 
 from feedstore.widecolumn import RefusedError, UnavailableError, WillNotError
-from feedstore.widecolumn.hbase import thrift1, thrift2
+from feedstore.widecolumn.hbase import thrift2
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import AnsweredError, Gateways
 from feedstore.widecolumn.hbase.pool import DOWN_S, TRIED_S, WHOLE_S
@@ -263,32 +261,27 @@ def test_an_interrupt_passes_and_discards_the_connection(world: World):
 
 
 @pytest.mark.parametrize(
-    ("translate", "error", "message", "may_retry"),
+    ("error", "message", "may_retry"),
     [
-        (thrift2.translate, structs.TIOError("Failed 1 action\n\tat Some.java:1", True), "Failed 1 action", True),
-        (thrift2.translate, structs.TIOError("nope", False), "nope", False),
-        (thrift2.translate, structs.TIOError("from an older HBase", None), "from an older HBase", True),
+        (structs.TIOError("Failed 1 action\n\tat Some.java:1", True), "Failed 1 action", True),
+        (structs.TIOError("nope", False), "nope", False),
+        (structs.TIOError("from an older HBase", None), "from an older HBase", True),
         (
-            thrift2.translate,
             structs.TIOError("feed:feeds", False),
             "feed:feeds; is this table missing, disabled, or still being made?",
             False,
         ),
         (
-            thrift2.translate,
             structs.TIOError("progress", False),
             "progress; is this table missing, disabled, or still being made?",
             False,
         ),
-        (thrift2.translate, structs.TIOError("x" * 1_000, None), "x" * 297 + "...", True),
-        (thrift2.translate, TApplicationException(1), "Unknown method; is it a Thrift2 gateway", True),
-        (thrift1.translate, HBaseIOError(b"lost"), "lost", True),
-        (thrift1.translate, IllegalArgument(b"bad scan"), "bad scan", False),
-        (thrift1.translate, TApplicationException(1), "Unknown method; is it a Thrift1 gateway", True),
+        (structs.TIOError("x" * 1_000, None), "x" * 297 + "...", True),
+        (TApplicationException(1), "Unknown method; is it a Thrift2 gateway", True),
     ],
 )
-def test_what_a_gateway_answers(translate: Callable, error: Exception, message: str, may_retry: bool):
-    found = translate(error)
+def test_what_a_gateway_answers(error: Exception, message: str, may_retry: bool):
+    found = thrift2.translate(error)
     assert isinstance(found, AnsweredError)
     assert str(found).startswith(message)
     assert "\n" not in str(found)
@@ -300,7 +293,6 @@ def test_what_may_be_retried_is_no_name_of_a_table(said: str | None):
     assert str(thrift2.translate(structs.TIOError(said, True))) == str(said)
 
 
-@pytest.mark.parametrize("translate", [thrift1.translate, thrift2.translate])
-def test_what_is_no_answer_stays_as_it_is(translate: Callable):
+def test_what_is_no_answer_stays_as_it_is():
     error = TimeoutError("slow")
-    assert translate(error) is error
+    assert thrift2.translate(error) is error

@@ -26,6 +26,7 @@ from feedstore.widecolumn import (
     UnsafeTableError,
 )
 from feedstore.widecolumn.hbase import HBaseCluster
+from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.direct import DirectReads
 from feedstore.widecolumn.hbase.schema import SchemaChanges, apply, definition, differences
 from feedstore.widecolumn.hbase.tables import TableDefinition
@@ -118,6 +119,11 @@ def test_the_feeds_are_split_on_their_first_byte(cluster: HBaseCluster):
     assert len(Regions(hbase_adapter.made(), "following_feed").all()) == 16
 
 
+def test_a_cluster_names_its_tables_and_the_server_of_their_catalog(cluster: HBaseCluster, stack: Stack):
+    assert {"server", "following_feed"} <= set(cluster.administration.names())
+    assert cluster.server_of_catalog() == Address("localhost", stack.port("hbase-a", "regionserver"))
+
+
 def test_a_cluster_opens_on_tables_that_are_safe(cluster: HBaseCluster):
     HBaseCluster.open(hbase_adapter.made(), [TABLE, WIDE], check=True).close()
 
@@ -165,7 +171,6 @@ def test_calls_on_a_table_that_is_missing_are_unavailable():
         lambda: store.read(ROW, None, 1),
         lambda: store.cells(ROW),
         lambda: list(store.scan()),
-        lambda: store.sweep(1),
     ):
         with pytest.raises(UnavailableError):
             call()
@@ -295,10 +300,6 @@ def test_a_marker_beyond_its_window_goes_with_a_major_compaction(cluster: HBaseC
     assert store.read(row, None, 10) == [column(1)]
 
 
-def test_a_sweep_is_a_request(cluster: HBaseCluster):
-    assert cluster.table("server").sweep(1) is None
-
-
 # ---- gateways
 
 
@@ -306,8 +307,7 @@ def test_a_gateway_that_is_not_there_is_passed_over(cluster: HBaseCluster):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         free = taken.getsockname()[1]
     url = urlsplit(hbase_adapter.made())
-    thrift1 = url.query.removeprefix("thrift1=")
-    two = url._replace(netloc=f"127.0.0.1:{free},{url.netloc}", query=f"thrift1=127.0.0.1:{free},{thrift1}").geturl()
+    two = url._replace(netloc=f"127.0.0.1:{free},{url.netloc}").geturl()
     other = opened(TABLE, url=two)
     store = other.table("server")
     for number in range(4):
@@ -361,7 +361,7 @@ def test_pages_of_a_region_that_was_split(cluster: HBaseCluster, direct: DirectR
 
 def test_where_the_regions_are_is_looked_up_in_the_background(cluster: HBaseCluster):
     """As a web process reads: no read waits for it, and each is right meanwhile."""
-    url = hbase_adapter.made().replace("&reads=gateways", "")
+    url = hbase_adapter.made().replace("?reads=gateways", "")
     with closing(opened(WIDE, url=url)) as other:
         store = other.table(WIDE.name)
         store.apply([Put([(ROW, 5)], [column(3)])])

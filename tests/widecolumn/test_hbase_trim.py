@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 
-import happybase
 import hbase_adapter
 import pytest
 from hbase_regions import Regions
 
 from feedstore.widecolumn import DeleteColumns, Put, Table, Trim
-from feedstore.widecolumn.hbase import Addresses, HBaseCluster, HBaseStore
+from feedstore.widecolumn.hbase import HBaseCluster, HBaseStore
 from feedstore.widecolumn.hbase.schema import definition
 from feedstore.widecolumn.hbase.tables import Tables
 from tests.threads import running
@@ -247,18 +246,13 @@ def test_a_scanner_that_is_open_meanwhile_changes_nothing(trimmed: Trimmed):
     rows = [trimmed.row[:8] + bytes([number]) for number in range(3)]
     trimmed.store.apply([Put([(row, trimmed.now - 1) for row in rows], COLUMNS)])
     trimmed.regions.flush()
-    addresses = Addresses.parse(hbase_adapter.made())
-    [gateway, *_] = addresses.thrift1
-    connection = happybase.Connection(gateway.host, gateway.port, timeout=60_000)
-    name = f"{addresses.namespace}:{trimmed.name}"
-    scan = connection.table(name).scan(row_start=rows[0], row_stop=rows[-1] + b"\0", batch_size=1)
-    first = next(scan)
-    trimmed.store.apply([Put([(row, trimmed.now) for row in rows], COLUMNS)])
-    trimmed.store.apply([DeleteColumns([(row, trimmed.now) for row in rows], COLUMNS[:20])])
-    trimmed.settle()
-    assert {tuple(trimmed.seen(row)) for row in rows} == {tuple(COLUMNS[20 : 20 + KEEP])}
-    others = list(scan)
-    connection.close()
-    assert [key for key, _ in [first, *others]] == rows
+    with trimmed.regions.scanner(rows[0], rows[-1] + b"\0") as scan:
+        first = scan(1)
+        trimmed.store.apply([Put([(row, trimmed.now) for row in rows], COLUMNS)])
+        trimmed.store.apply([DeleteColumns([(row, trimmed.now) for row in rows], COLUMNS[:20])])
+        trimmed.settle()
+        assert {tuple(trimmed.seen(row)) for row in rows} == {tuple(COLUMNS[20 : 20 + KEEP])}
+        others = scan(len(rows))
+    assert first + others == rows
     trimmed.settle()
     assert {tuple(trimmed.seen(row)) for row in rows} == {tuple(COLUMNS[20 : 20 + KEEP])}

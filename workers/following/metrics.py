@@ -149,9 +149,9 @@ EXPIRED: Final = _HOUSEKEEPER.counter(
 )
 SWEEPS: Final = _SWEEPER.counter(
     "feed_sweeps_total",
-    "Sweeps of a cluster that ended: the program trimmed it (`done`), or HBase was `asked` to",
+    "Sweeps of a cluster that ended. Absent for a cluster in HBase, which trims by itself",
     CLUSTER,
-    Label("outcome", ("done", "asked")),
+    Label("outcome", ("done",)),
 )
 SWEPT: Final = _SWEEPER.counter(
     "feed_swept_cells_total",

@@ -1,4 +1,4 @@
-"""HBase, through its Thrift gateways: Thrift2 for writes, pages and tables, Thrift1 for scans.
+"""HBase: pages from its region servers, all else through its Thrift2 gateways.
 
 No type of Thrift leaves this package. It needs the extra `hbase`.
 """

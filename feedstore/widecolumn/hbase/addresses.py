@@ -1,20 +1,21 @@
 """Where a cluster's gateways are: the url.
 
-    hbase://HOST:PORT[,HOST:PORT...][/NAMESPACE]?thrift1=HOST:PORT[,HOST:PORT...][&OPTION=NUMBER...]
+    hbase://HOST:PORT[,HOST:PORT...][/NAMESPACE][?OPTION=VALUE[&OPTION=VALUE...]]
 
-The hosts before the slash are Thrift2 gateways. Those after `thrift1=` are Thrift1 gateways, which serve scans. All
-gateways of a list lead to the same cluster: any of them may answer. NAMESPACE is HBase's; `default` if none is given.
+The hosts are Thrift2 gateways. All of them lead to the same cluster: any of them may answer. NAMESPACE is HBase's;
+`default` if none is given.
 
-    hbase://10.0.0.1:9091,10.0.0.2:9091/?thrift1=10.0.0.1:9090,10.0.0.2:9090&read_ms=800
+    hbase://10.0.0.1:9091,10.0.0.2:9091/?read_ms=800
 
 Options, with their defaults:
-- `connections` (16): the most to each kind of gateway, and to each region server.
+- `connections` (16): the most to the gateways together, and to each region server.
 - `connect_ms` (1000): how long opening a connection may take.
 - `read_ms` (5000), `write_ms` (30000): how long one call may take in all, on however many gateways it is tried.
 - `sync` (`disk`): what a write waits for. `disk`: every server that gets the log has it on its disk. `memory`: they
   have it in memory, and a zone that loses its power loses what it acknowledged last.
 - `reads` (`direct`): what readers ask for rows. `direct`: the region servers that have them, as long as they can be
   reached from here, else the gateways. `gateways`: only the gateways.
+- `thrift1`: may be in the urls of older homes, with gateways of another kind, which served scans. It is not used.
 """
 
 import re
@@ -42,10 +43,9 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """The parts of a url. connections: the most that are open to each kind of gateway, and to each region server."""
+    """The parts of a url. connections: the most that are open to the gateways together, and to each region server."""
 
     thrift2: tuple[Address, ...]
-    thrift1: tuple[Address, ...]
     namespace: str = "default"
     connections: int = 16
     connect_ms: int = 1_000
@@ -55,9 +55,8 @@ class Addresses:
     reads: Reads = "direct"
 
     def __post_init__(self) -> None:
-        for name in ("thrift2", "thrift1"):
-            if not getattr(self, name):
-                raise ValueError(f"{name}: expected at least one HOST:PORT")
+        if not self.thrift2:
+            raise ValueError("gateways: expected at least one HOST:PORT")
         if not _NAMESPACE.fullmatch(self.namespace):
             raise ValueError(f"namespace: expected letters, digits and underscores, got {self.namespace!r}")
         if self.sync not in get_args(Sync):
@@ -83,18 +82,18 @@ _NUMBERS = {field.name for field in fields(Addresses) if field.type is int}
 def _parse(url: str) -> dict[str, Any]:
     parts = urlsplit(url)
     if parts.scheme != "hbase":
-        raise ValueError("expected hbase://HOST:PORT/?thrift1=HOST:PORT")
+        raise ValueError("expected hbase://HOST:PORT/")
     pairs = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     options = dict(pairs)
     if len(options) < len(pairs):
         raise ValueError("an option is in it twice; commas separate the gateways of a list")
-    thrift1 = _addresses(options.pop("thrift1", ""))
+    options.pop("thrift1", None)
     words: dict[str, Any] = {name: options.pop(name) for name in ("sync", "reads") if name in options}
     if unknown := options.keys() - _NUMBERS:
         raise ValueError(f"unknown option {', '.join(sorted(unknown))}")
     numbers = {name: _number(name, text) for name, text in options.items()}
     namespace = parts.path.strip("/") or "default"
-    return {"thrift2": _addresses(parts.netloc), "thrift1": thrift1, "namespace": namespace, **words, **numbers}
+    return {"thrift2": _addresses(parts.netloc), "namespace": namespace, **words, **numbers}
 
 
 def _addresses(text: str) -> tuple[Address, ...]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Self, TypeVar
 from feedstore.background import on_a_thread
 from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
-from feedstore.widecolumn.hbase import regions, thrift1, thrift2
+from feedstore.widecolumn.hbase import regions, thrift2
 from feedstore.widecolumn.hbase.addresses import Address, Addresses
 from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
 from feedstore.widecolumn.hbase.gateways import Gateways
@@ -20,7 +20,6 @@ from feedstore.widecolumn.hbase.schema import definition, refuse_unsafe
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
 from feedstore.widecolumn.hbase.store import HBaseStore
 from feedstore.widecolumn.hbase.tables import Tables
-from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
 from feedstore.widecolumn.port import Table
 
@@ -36,12 +35,11 @@ class HBaseCluster:
         self, addresses: Addresses, tables: Sequence[Table], name: str | None, meter: Meter, *, reads_direct: bool
     ) -> None:
         size, connect_s = addresses.connections, addresses.connect_ms / 1_000
-        to_thrift2, to_thrift1 = _connecting(Thrift2Connection, connect_s), _connecting(Thrift1Connection, connect_s)
+        connect = _connecting(Thrift2Connection, connect_s)
         clock = time.monotonic  # the sockets use it as well
         whose = "" if name is None else f"cluster {name}: "
         name = name or str(addresses.thrift2[0])
-        self._thrift2 = Gateways(addresses.thrift2, to_thrift2, thrift2.translate, size, clock, whose)
-        self._thrift1 = Gateways(addresses.thrift1, to_thrift1, thrift1.translate, size, clock, whose)
+        self._thrift2 = Gateways(addresses.thrift2, connect, thrift2.translate, size, clock, whose)
         self.administration = Tables(self._thrift2, addresses.namespace)
         self._addresses = addresses
         self._parallel = ParallelWriter(size)
@@ -51,7 +49,6 @@ class HBaseCluster:
                 table,
                 addresses,
                 self._thrift2,
-                self._thrift1,
                 self._parallel,
                 self._direct(table, name, meter) if reads_direct else None,
             )
@@ -108,11 +105,17 @@ class HBaseCluster:
                 return regions.regions(table, found)
             start = found[-1][0] + b"\0"
 
+    def server_of_catalog(self) -> Address:
+        """Which server has the catalog of regions (hbase:meta) now. Raises UnavailableError."""
+        found = self._thrift2.call(
+            lambda to: to.tables.getRegionLocation(regions.CATALOG, b"", True), self._addresses.read_ms
+        ).serverName
+        return Address(found.hostName, found.port)
+
     def close(self) -> None:
         self._parallel.close()
         self._servers.close()
         self._thrift2.close()
-        self._thrift1.close()
 
     def _direct(self, table: Table, name: str, meter: Meter) -> DirectReads:
         look_up, within_ms = partial(self.regions, table.name), self._addresses.read_ms

@@ -13,10 +13,9 @@ BUFFER_BYTES = 64 * 1024
 MESSAGE_MAX = 300
 
 
-def protocol(connected: DeadlineSocket, *, decodes: bool) -> Any:
-    """decodes: text arrives as str."""
+def protocol(connected: DeadlineSocket) -> Any:
     transport = TCyBufferedTransport(connected, BUFFER_BYTES)
-    return TCyBinaryProtocol(transport, decode_response=decodes)  # type: ignore[no-untyped-call]
+    return TCyBinaryProtocol(transport, decode_response=True)  # type: ignore[no-untyped-call]
 
 
 def shown(message: object) -> str:
@@ -26,7 +25,7 @@ def shown(message: object) -> str:
     return first if len(first) <= MESSAGE_MAX else first[: MESSAGE_MAX - 3] + "..."
 
 
-def unexpected(error: TApplicationException, kind: str) -> str:
+def unexpected(error: TApplicationException) -> str:
     """The error of a gateway that could not decode a call, or failed on it."""
-    hint = f"; is it a {kind} gateway?" if error.type == TApplicationException.UNKNOWN_METHOD else ""
+    hint = "; is it a Thrift2 gateway?" if error.type == TApplicationException.UNKNOWN_METHOD else ""
     return shown(error.message or error) + hint

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Gateways(Generic[C]):
-    """The gateways of one kind. Thread-safe.
+    """The gateways of a cluster. Thread-safe.
 
     connect: opens a connection; raises OSError.
     translate: turns an exception of a call into AnsweredError if HBase answered; returns any other as it is.

@@ -11,7 +11,6 @@ from feedstore.widecolumn.hbase.direct import DirectReads
 from feedstore.widecolumn.hbase.encoding import FAMILY, columns_after
 from feedstore.widecolumn.hbase.gateways import Gateways
 from feedstore.widecolumn.hbase.parallel import ParallelWriter
-from feedstore.widecolumn.hbase.thrift1 import Thrift1Connection
 from feedstore.widecolumn.hbase.thrift2 import Thrift2Connection, structs
 from feedstore.widecolumn.port import Cell, Mutation, Table
 
@@ -21,9 +20,7 @@ if TYPE_CHECKING:
 _FIRST_ROWS = 2
 _EVERY_VERSION = 2**31 - 1
 _SCAN_CELLS = 2_000
-"""About how many cells a scan of a range holds: hundreds of ranges are read side by side."""
-_FULL_SCAN_CELLS = 50_000
-"""About how many cells a scan of everything holds."""
+"""About how many cells a scan holds: hundreds of ranges are read side by side. With more a single scan is no faster."""
 _SCAN_ROWS_MAX = 1_000
 _ROWS_AT_ONCE = 16
 """How many whole rows one call reads: some may have a thousand cells."""
@@ -41,7 +38,6 @@ class HBaseStore:
         table: Table,
         addresses: Addresses,
         thrift2: Gateways[Thrift2Connection],
-        thrift1: Gateways[Thrift1Connection],
         parallel: ParallelWriter,
         direct: DirectReads | None,
     ) -> None:
@@ -49,7 +45,6 @@ class HBaseStore:
         self._name = f"{addresses.namespace}:{table.name}".encode()
         self._addresses = addresses
         self._thrift2 = thrift2
-        self._thrift1 = thrift1
         self._parallel = parallel
         self._family = [structs.TColumn(FAMILY)]
         self._frames: Frames | None = None
@@ -116,17 +111,12 @@ class HBaseStore:
         check_range(self._table, start, stop)
         if stop is not None and start >= stop:  # to HBase an empty end means no end
             return iter(())
-        return self._rows(start, stop, _SCAN_CELLS if start or stop else _FULL_SCAN_CELLS)
+        return self._rows(start, stop)
 
-    def sweep(self, now_ms: int) -> None:  # noqa: ARG002  # HBase goes by its own clock
-        """Asks HBase whether a compaction is due, and does not wait for one.
+    def sweep(self, now_ms: int) -> None:
+        """Does nothing: HBase trims when it compacts all files of a region, on the table's own schedule."""
 
-        The gateway's `majorCompact` asks for a plain compaction, so HBase itself chooses: all files of a region, which
-        trims its rows, if the table's schedule says that it is time; a few if there are many; mostly none.
-        """
-        self._thrift1.call(lambda to: to.compact(self._name), self._addresses.read_ms)
-
-    def _rows(self, position: bytes, stop: bytes | None, cells_wanted: int) -> Iterator[tuple[bytes, list[bytes]]]:
+    def _rows(self, position: bytes, stop: bytes | None) -> Iterator[tuple[bytes, list[bytes]]]:
         count = _FIRST_ROWS
         while True:
             rows = self._some_rows(position, stop, count)
@@ -137,10 +127,20 @@ class HBaseStore:
             cells = sum(len(columns) for _, columns in rows)
             # As many rows as have the wanted cells, judging by the last rows. It rises slowly, in case those were
             # short.
-            count = max(1, min(cells_wanted * len(rows) // max(1, cells), count * 4, _SCAN_ROWS_MAX))
+            count = max(1, min(_SCAN_CELLS * len(rows) // max(1, cells), count * 4, _SCAN_ROWS_MAX))
 
     def _some_rows(self, position: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, list[bytes]]]:
-        return self._thrift1.call(lambda to: to.rows(self._name, position, stop, count), self._addresses.write_ms)
+        """The first `count` rows at or after a position, in one round trip; fewer only if there are no more.
+
+        The scanner is gone when this returns: a caller may take as long as it likes before it asks for more, and may
+        ask another gateway.
+        """
+        # With the limit, a region server closes its scanner itself together with the last row.
+        scan = structs.TScan(position, stop, self._family, limit=count)
+        found = self._thrift2.call(
+            lambda to: to.pages.getScannerResults(self._name, scan, count), self._addresses.write_ms
+        )
+        return [(each.row, [cell.qualifier for cell in each.columnValues]) for each in found]
 
     def _write(self, frame: "Frame") -> None:
         self._thrift2.call(lambda to: to.send(frame.call, frame.message), self._addresses.write_ms)

@@ -35,6 +35,9 @@ class Tables:
         self._gateways = gateways
         self._namespace = namespace
 
+    def names(self) -> list[str]:
+        return [_text(each.qualifier) for each in self._ask(lambda to: to.getTableNamesByNamespace(self._namespace))]
+
     def definition(self, name: str) -> TableDefinition | None:
         """A table as HBase has it; None if there is no such table."""
         if not self.exists(name):

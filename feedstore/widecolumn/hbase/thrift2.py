@@ -28,7 +28,7 @@ class Thrift2Connection:
 
     def __init__(self, connected: DeadlineSocket) -> None:
         self._socket = connected
-        protocol = codec.protocol(connected, decodes=True)
+        protocol = codec.protocol(connected)
         self.pages: Any = TClient(structs.Pages, protocol)
         self.cells: Any = TClient(structs.Cells, protocol)
         self.records: Any = TClient(structs.Records, protocol)
@@ -53,5 +53,5 @@ def translate(error: Exception) -> Exception:
         hint = "; is this table missing, disabled, or still being made?" if is_table else ""
         return AnsweredError(said + hint, may_retry=error.canRetry is not False)
     if isinstance(error, TApplicationException):
-        return AnsweredError(codec.unexpected(error, "Thrift2"), may_retry=True)
+        return AnsweredError(codec.unexpected(error), may_retry=True)
     return error

@@ -32,6 +32,11 @@ struct TResult {
   2: required list<TFoundColumn> columnValues
 }
 
+struct TRow {
+  1: required binary row,
+  2: required list<TFoundColumn> columnValues
+}
+
 enum TDurability {
   SYNC_WAL = 3,
   FSYNC_WAL = 4
@@ -94,6 +99,15 @@ struct TNamespaceDescriptor {
   1: required string name
 }
 
+struct TServerName {
+  1: required string hostName,
+  2: optional i32 port
+}
+
+struct THRegionLocation {
+  1: required TServerName serverName
+}
+
 exception TIOError {
   1: optional string message,
   2: optional bool canRetry
@@ -109,12 +123,14 @@ struct TRecordsResult {
   2: required list<TFoundRecord> columnValues
 }
 
+/* What is read without values and timestamps: a page; and the rows of a scan that begins and ends in one call. */
 service Pages {
-  TResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io)
+  TResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io),
+  list<TRow> getScannerResults(1: required binary table, 2: required TScan tscan, 3: i32 numRows)
+    throws (1: TIOError io)
 }
 
-/* The same call as in Pages, read with the timestamps, of one row and of several; and a scan that begins and ends in one
-   call. */
+/* The same calls as in Pages, read with the timestamps, and of several rows. */
 service Cells {
   TCellsResult get(1: required binary table, 2: required TGet tget) throws (1: TIOError io),
   list<TCellsResult> getMultiple(1: required binary table, 2: required list<TGet> tgets) throws (1: TIOError io),
@@ -138,6 +154,9 @@ service Writes {
 }
 
 service Tables {
+  THRegionLocation getRegionLocation(1: required binary table, 2: required binary row, 3: bool reload)
+    throws (1: TIOError io),
+  list<TTableName> getTableNamesByNamespace(1: required string name) throws (1: TIOError io),
   bool tableExists(1: TTableName tableName) throws (1: TIOError io),
   bool isTableEnabled(1: required TTableName tableName) throws (1: TIOError io),
   bool isTableDisabled(1: required TTableName tableName) throws (1: TIOError io),
