@@ -23,8 +23,9 @@ from bench.timing import each_us, seconds
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES
 from feedstore.catalog.pins import key_of, record_of, update_of
-from feedstore.catalog.port import Delta, Fetched, Generation
+from feedstore.catalog.port import CatalogFetcher, Delta, Fetched, Generation
 from feedstore.catalog.reader import Catalog
+from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
 from feedstore.clocks import wall_ms
@@ -279,7 +280,8 @@ def against_redis(context: Context) -> list[Row]:
         redis_client(context.folder("redis")) as client,
     ):
         fill(client, keys[:held], records[:held])
-        catalog = opened(reader, InPlace())
+        replicas = CatalogReplicas([CatalogSource("a", reader, InPlace())], WITHIN_S, time.monotonic)
+        catalog = opened(replicas, InPlace())
         for start in range(0, held, 1_000):
             catalog.begin(keys[start : start + 1_000]).result()
         unseen = iter(rng.sample(keys[held:], count - held))
@@ -355,5 +357,5 @@ def fill(client: "redis.Redis", keys: Sequence[bytes], records: Sequence[bytes])
     pipe.execute()
 
 
-def opened(reader: EveryKey | RocksCatalogReader, reads: Reads) -> Catalog[bytes]:
+def opened(reader: CatalogFetcher, reads: Reads) -> Catalog[bytes]:
     return Catalog(reader, reads, Cache(ROOM, Lifetimes(), random.random, AS_BYTES), WITHIN_S, time.monotonic, wall_ms)

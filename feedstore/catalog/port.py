@@ -138,25 +138,29 @@ class Collected(NamedTuple):
 
 
 class CatalogFetcher(Protocol):
-    """Fetches records, of one cluster or of the one that answers. Thread-safe. Like all methods of a reader and of a
-    store, `fetch` may raise CatalogUnavailableError.
-    """
+    """Fetches records from the cluster that answers. Thread-safe."""
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:
+        """As `CatalogReader.fetch`. oldest_ms: if the answer may lack changes up to this time, another cluster that is
+        well is asked too; the newest answer is given.
+        """
+
+
+class CatalogReader(Protocol):
+    """The reads of one cluster. Thread-safe. Like all methods of a reader and of a store, `fetch` may raise
+    CatalogUnavailableError.
+    """
+
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         """The records of up to MAX_KEYS keys, all from one generation: the one that is current when the call begins.
 
-        deadline_s: a time of the adapter's monotonic clock; adapters in files ignore it. oldest_ms: if the answer may
-        lack changes up to this time, another cluster is asked, if there are several; the newest answer is given.
+        deadline_s: a time of the adapter's monotonic clock; adapters in files ignore it.
 
         The answer's `known_ms` is the delta's, from before any record was read. It is the generation's as_of instead if
         that is later, or if the delta is not complete since then.
 
         Raises NoGenerationError; CatalogRefusedError: too many keys, or a key is empty or longer than MAX_KEY_BYTES.
         """
-
-
-class CatalogReader(CatalogFetcher, Protocol):
-    """The reads of a web process. Thread-safe."""
 
     def generations(self) -> list[Generation]:
         """The generations that are kept, oldest first, without those that are damaged and not in use."""

@@ -34,11 +34,16 @@ class CatalogReplicas:
 
     def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:
         newest = answer = self._fetch(keys, deadline_s)
-        behind: list[tuple[str, str]] = []
-        while answer.known_ms < oldest_ms and len(behind) + 1 < len(self._readers):
-            behind.append((answer.cluster, "further behind than was asked for"))
+        asked: set[str] = set()
+        while answer.known_ms < oldest_ms:
+            asked.add(answer.cluster)
+            candidates = self._contest.health.candidates
+            # One that is not well may hang until the deadline, and there is an answer.
+            left_out = [each.name for each in candidates if each.name in asked or not each.is_well]
+            if len(left_out) == len(candidates):
+                break
             try:
-                answer = self._first(keys, deadline_s, behind)
+                answer = self._first(keys, deadline_s, [(name, "not asked for a newer answer") for name in left_out])
             except CatalogUnavailableError:
                 break
             newest = max(newest, answer, key=lambda each: each.known_ms)

@@ -37,7 +37,7 @@ class MemoryCatalog:
         """The as_of of each load under way."""
         self._builder: BuiltBy | None = None
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         checks.check_keys(keys)
         with self._lock:
             if self._current is None:

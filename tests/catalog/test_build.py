@@ -344,7 +344,7 @@ def test_a_pin_that_is_deleted_while_it_is_compared_is_no_difference(follows: Fo
     class Deletes(MemoryCatalog):
         """The pin is deleted after its page was read, and the catalog hears of it at once."""
 
-        def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:
+        def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
             settle(follows, clock)
             delete(follows, 2)
             settle(follows, clock)

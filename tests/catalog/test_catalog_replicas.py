@@ -139,6 +139,16 @@ def test_if_all_answers_are_older_than_was_demanded_the_newest_is_given(pair: Pa
     assert pair.replicas.fetch([KEY], None, START_MS).cluster == "a", "the other one does not answer"
 
 
+def test_a_cluster_that_is_left_alone_is_not_asked_for_a_newer_answer(pair: Pair):
+    """It may hang: each batch that demands one would wait for it until its deadline, although there is an answer."""
+    for _ in range(FAILURES):
+        pair.replicas._contest.health.failed("a")
+    assert pair.breakers() == ["open", "closed"]
+    pair.b.known_ms = START_MS - 10_000
+    assert pair.replicas.fetch([KEY], pair.clock() + 1, START_MS).cluster == "b"
+    assert pair.a.calls == []
+
+
 def test_how_far_the_clusters_are_is_looked_at_once_a_second(pair: Pair):
     pair.a.known_ms = 0
     heard: dict[str, int | None] = {}

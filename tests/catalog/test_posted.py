@@ -10,6 +10,7 @@ from feedstore.catalog.forms import AS_BYTES
 from feedstore.catalog.port import MAX_KEYS, MAX_RECORD_BYTES, Update
 from feedstore.catalog.posting import AHEAD_MAX_MS, LATE_MS
 from feedstore.catalog.reader import Catalog
+from feedstore.catalog.replicas import CatalogReplicas, CatalogSource
 from feedstore.http.queues import QueuesUnavailableError
 from feedstore.replicas.attempts import InPlace
 from tests.catalog.memory_catalog import MemoryCatalog
@@ -458,7 +459,12 @@ class World:
         self.consumer = self.queue.consumer(UPDATES, GROUP)
         lifetimes = LIFETIMES._replace(negative_ttl_ms=1)
         self.catalog = Catalog(
-            self.store, InPlace(), Cache(1 << 20, lifetimes, rng.random, AS_BYTES), 60.0, self.clock, self.clock.now_ms
+            CatalogReplicas([CatalogSource("a", self.store, InPlace())], 60.0, self.clock),
+            InPlace(),
+            Cache(1 << 20, lifetimes, rng.random, AS_BYTES),
+            60.0,
+            self.clock,
+            self.clock.now_ms,
         )
         rest = Rest(self.clock, rng=random.Random(1))
         hears = Hears({"ads": self.catalog}, lambda posted: (posted.catalog, posted.said()), self.clock.now_ms)

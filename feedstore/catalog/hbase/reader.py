@@ -32,7 +32,7 @@ class Reading:
         self._about = NOTHING
         self._looked_s = float("-inf")
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:  # noqa: ARG002  # one cluster
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:
         """Fetches records in three steps. Their order matters, because a swap, an update and a collection may come
         between any two.
 

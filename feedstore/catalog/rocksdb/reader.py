@@ -104,7 +104,7 @@ class Reading:
         self._damaged: set[str] = set()
         """Damaged generations that were logged already: a report looks every second."""
 
-    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None, oldest_ms: int = 0) -> Fetched:  # noqa: ARG002  # files of one cluster
+    def fetch(self, keys: Sequence[bytes], deadline_s: float | None = None) -> Fetched:  # noqa: ARG002  # files
         """Fetches records in four steps. Their order matters, because a swap, an update and a collection may come
         between any two.
 
