@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from bench.results import percentile
 from bench.timing import each_us
 from feedstore.following import columns, feed_table, feeds_ascending, row_key
+from feedstore.metering import UNCOUNTED
 from feedstore.widecolumn import DeleteColumns, Put
 from feedstore.widecolumn.hbase import HBaseCluster, HBaseStore
 from feedstore.widecolumn.hbase.schema import apply, definition
@@ -90,7 +91,7 @@ def main() -> None:
     parser.add_argument("--streams", type=int, default=1, help="threads that write (default 1)")
     chosen = parser.parse_args()
     url = urlsplit(chosen.url)._replace(path="/" + NAMESPACE).geturl()
-    cluster = HBaseCluster.open(url, [TABLE], check=False)
+    cluster = HBaseCluster.open(url, [TABLE], check=False, direct=UNCOUNTED)
     store = cluster.table(TABLE.name)
     if not apply(cluster.administration, [definition(TABLE, {"MEMSTORE_FLUSHSIZE": str(128 << 20)})]).created:
         cluster.administration.empty(TABLE.name)

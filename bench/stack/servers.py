@@ -22,6 +22,7 @@ from feedstore.app.config import Config
 from feedstore.following import FEEDS, feed_table
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
+from feedstore.metering import UNCOUNTED
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster
 from feedstore.widecolumn.hbase.schema import definition
@@ -128,7 +129,8 @@ def replica(
     feeds, progress = feed_table(CAP, SLACK, PURGE_MS), progress_table(PURGE_MS)
     wanted = definition(feeds if trimmed else dataclasses.replace(feeds, trim=None))
     families = {name: {**settings, **(family or {})} for name, settings in wanted.families.items()}
-    with closing(HBaseCluster.open(servers.url(cluster, namespace), [feeds, progress], check=False)) as opened:
+    url = servers.url(cluster, namespace)
+    with closing(HBaseCluster.open(url, [feeds, progress], check=False, direct=UNCOUNTED)) as opened:
         tables = opened.administration
         tables.create_namespace()
         try:

@@ -6,14 +6,14 @@ from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.app.places import ClusterPlace
 from feedstore.errors import ConfigError, needing_extra
-from feedstore.metering import UNCOUNTED, Meter
+from feedstore.metering import Meter
 
 if TYPE_CHECKING:
     from feedstore.app.hbase import HBasePlace
 
 
-def place(config: Config, name: str, meter: Meter = UNCOUNTED) -> ClusterPlace:
-    """The place of a cluster. meter: counts reads from servers.
+def place(config: Config, name: str, direct: Meter | None = None) -> ClusterPlace:
+    """The place of a cluster. direct: as of `open_cluster`.
 
     Raises ConfigError if there is no cluster of that name, or its url cannot be read.
     """
@@ -25,16 +25,16 @@ def place(config: Config, name: str, meter: Meter = UNCOUNTED) -> ClusterPlace:
 
             return DirectoryPlace(config.path(cluster.url), cluster.name)
         case "hbase":
-            return gateways(cluster, meter)
+            return gateways(cluster, direct)
         case _:
             assert_never(cluster.scheme)
 
 
-def gateways(cluster: configuration.ClusterConfig, meter: Meter = UNCOUNTED) -> "HBasePlace":
-    """The place of a cluster in HBase. meter: counts its reads. Raises ConfigError."""
+def gateways(cluster: configuration.ClusterConfig, direct: Meter | None = None) -> "HBasePlace":
+    """The place of a cluster in HBase. direct: as of `open_cluster`. Raises ConfigError."""
     with needing_extra(f"cluster {cluster.name} is HBase", "hbase"):
         from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
     try:
-        return HBasePlace(cluster.url, cluster.name, meter)
+        return HBasePlace(cluster.url, cluster.name, direct)
     except ValueError as error:
         raise ConfigError(f"cluster {cluster.name}: {error}") from error

@@ -5,7 +5,7 @@ from contextlib import closing
 
 from feedstore.app.places import Prepare, replica
 from feedstore.following import FEEDS
-from feedstore.metering import UNCOUNTED, Meter
+from feedstore.metering import Meter
 from feedstore.widecolumn import Access, Cluster, Table
 from feedstore.widecolumn.hbase import Addresses, HBaseCluster, schema
 from feedstore.widecolumn.hbase.schema import SchemaChanges, TableDifference
@@ -13,16 +13,16 @@ from feedstore.widecolumn.progress import PROGRESS
 
 
 class HBasePlace:
-    """A cluster behind its Thrift gateways. meter: counts its reads.
+    """A cluster behind its Thrift gateways. direct: as of `HBaseCluster.open`.
 
     Raises ValueError for a url that cannot be read.
     """
 
-    def __init__(self, url: str, name: str, meter: Meter = UNCOUNTED) -> None:
+    def __init__(self, url: str, name: str, direct: Meter | None = None) -> None:
         Addresses.parse(url)
         self._url = url
         self._name = name
-        self._meter = meter
+        self._direct = direct
 
     def table(self, name: str) -> str:
         """A table's name in HBase, with its namespace."""
@@ -66,4 +66,4 @@ class HBasePlace:
             return schema.differences(cluster.administration, [schema.definition(table) for table in tables])
 
     def _opened(self, tables: Sequence[Table], *, check: bool = False) -> HBaseCluster:
-        return HBaseCluster.open(self._url, tables, check=check, name=self._name, meter=self._meter)
+        return HBaseCluster.open(self._url, tables, check=check, name=self._name, direct=self._direct)

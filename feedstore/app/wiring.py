@@ -71,7 +71,7 @@ def reading(
     with ExitStack() as stack:
         replicas: list[Replica] = []
         for cluster in config.clusters:
-            opened = open_cluster(config, cluster.name, "read", meter=meter)
+            opened = open_cluster(config, cluster.name, "read", direct=meter)
             stack.callback(opened.close)
             replicas.append(replica(cluster.name, opened))
         yield stack.enter_context(reading_from(config, replicas, clock or clock_of(config), tracer))
@@ -225,16 +225,17 @@ def create_cluster(config: Config, name: str, prepare: Prepare | None = None) ->
 
 
 def open_cluster(
-    config: Config, name: str, access: Access, *, feeds: bool = True, meter: Meter = UNCOUNTED
+    config: Config, name: str, access: Access, *, feeds: bool = True, direct: Meter | None = None
 ) -> LazyCluster:
     """A cluster by name, opened when it is first used. access: `write` owns it; `read` reads while another process
     writes. feeds: whether to open the feeds, or only the progress. Without the feeds less memory is needed: a process
-    that opens an embedded table loads all that was written to it since its last flush. meter: counts reads from
-    servers. Raises ConfigError.
+    that opens an embedded table loads all that was written to it since its last flush. direct: counts reads of rows in
+    HBase, which region servers are asked for; None: they go through gateways. Only for pages: what a region server
+    answers may be old. Raises ConfigError.
 
     Opening raises DamagedError if the cluster was written under another name.
     """
-    where = place(config, name, meter)
+    where = place(config, name, direct)
     wanted = [table for table in tables(config) if feeds or table.name != FEEDS]
 
     def open_named() -> Cluster:

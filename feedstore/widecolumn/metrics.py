@@ -5,7 +5,7 @@ from typing import Final
 from feedstore.metering import CLUSTER, SHORT, WRITES, Counted, Label
 
 _METERED: Final = Counted("feedstore/widecolumn/metered.py", WRITES)
-_DIRECT: Final = Counted("feedstore/widecolumn/hbase/direct.py", ("serve", "relay"))
+_DIRECT: Final = Counted("feedstore/widecolumn/hbase/direct.py", ("serve",))
 _CALL: Final = Label("call", ("apply", "read", "cells", "masks", "sweep"))
 
 CALL_SECONDS: Final = _METERED.histogram(
@@ -24,8 +24,8 @@ FAILURES: Final = _METERED.counter(
 )
 READS: Final = _DIRECT.counter(
     "feed_cluster_reads_total",
-    "Reads of a row of a cluster in HBase that its region servers answered, and those that had to be left to its"
-    " gateways. Absent for a cluster with `reads=gateways`, and for one in files",
+    "Reads for pages of a row of a cluster in HBase that its region servers answered, and those that had to be left to"
+    " its gateways. Absent for a cluster with `reads=gateways`, and for one in files",
     CLUSTER,
     Label("by", ("region_server", "gateway")),
 )

@@ -15,9 +15,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from feedstore.app import config as configuration
+from feedstore.widecolumn import Access, UnavailableError
+from feedstore.widecolumn.metrics import READS
+from feedstore.widecolumn.progress import Progress
 from tests.cli.command import DEADLINE_S, Cli, eventually, writer_pid
 from tests.http.http_servers import client_of, feedctl_serve
-from workers.app import home
+from workers.app import home, wiring
 from workers.app import metrics as every
 from workers.app.home import worker_lock
 from workers.following.canary import PIN
@@ -163,6 +166,17 @@ def test_reads_that_were_left_to_gateways_are_counted_unless_that_was_chosen(cli
         eventually(lambda: (reads("gateway", "b") or 0) > 0, "how far the cluster is was asked of its gateways")
         assert reads("region_server", "b") == 0
         assert reads("gateway", "a") is reads("region_server", "a") is None
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_what_workers_read_goes_through_gateways(cli: Cli, access: Access):
+    """What is written follows from it, and a region server that has lost a region may answer with what is old."""
+    file = cli.home / configuration.FILE_NAME
+    file.write_text(file.read_text().replace("rocksdb:data/a", "hbase://127.0.0.1:1/"))
+    with contextlib.closing(wiring.open_ports(configuration.load(cli.home, {}), access)) as ports:
+        with pytest.raises(UnavailableError, match="cluster a"):
+            Progress(ports.replicas["a"].progress).watermark()
+        assert not {each.name for each in ports.meter.counts().counters} & {READS.name}
 
 
 def test_a_port_that_is_taken_ends_the_worker_at_once(cli: Cli):

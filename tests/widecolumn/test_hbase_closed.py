@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from widecolumn_adapters import TABLE
 
+from feedstore.metering import UNCOUNTED
 from feedstore.widecolumn import Put, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase import cluster as hbase_cluster
@@ -30,7 +31,8 @@ def test_a_closed_cluster_says_so(
 ) -> None:
     looks: list[Callable[[], None]] = []
     monkeypatch.setattr(hbase_cluster, "on_a_thread", lambda _: looks.append)
-    cluster = HBaseCluster.open(f"hbase://127.0.0.1:9/?reads={reads}", [TABLE], check=False)
+    url = f"hbase://127.0.0.1:9/?reads={reads}"
+    cluster = HBaseCluster.open(url, [TABLE], check=False, direct=UNCOUNTED)
     cluster.close()
     cluster.close()
     with pytest.raises(UnavailableError, match="the cluster is closed"):

@@ -10,7 +10,7 @@ import pytest
 
 from feedstore.metering import Counting
 from feedstore.widecolumn import Table, UnavailableError
-from feedstore.widecolumn.hbase import cluster, direct
+from feedstore.widecolumn.hbase import direct
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.direct import (
     ANSWERS_WITHIN_S,
@@ -356,18 +356,6 @@ def test_a_server_that_still_answers_for_a_region_that_it_has_lost_is_not_asked_
     world.look()
     assert reads.cells(ROW) == [(A, 5), (B, 5)]
     assert [each.server for each in world.asked] == [S2]
-
-
-@pytest.mark.parametrize(("to_write", "counted"), [(False, 2), (True, 0)])
-def test_a_cluster_that_is_opened_to_write_is_read_through_gateways(
-    monkeypatch: pytest.MonkeyPatch, to_write: bool, counted: int
-):
-    """What it writes follows from what it reads: it must not read from a server that has lost a region."""
-    monkeypatch.setattr(cluster, "refuse_unsafe", lambda *_: None)
-    meter = Counting(lambda: 0.0)
-    url = "hbase://127.0.0.1:9/"
-    cluster.HBaseCluster.open(url, [TABLE], check=to_write, meter=meter).close()
-    assert len(meter.counts().counters) == counted
 
 
 @pytest.mark.parametrize("had_one", [True, False])

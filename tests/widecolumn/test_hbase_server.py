@@ -15,6 +15,7 @@ import pytest
 from hbase_regions import Regions
 
 from deploy.local import Stack
+from feedstore.metering import UNCOUNTED
 from feedstore.widecolumn import (
     Cell,
     DeleteColumns,
@@ -362,7 +363,7 @@ def test_pages_of_a_region_that_was_split(cluster: HBaseCluster, direct: DirectR
 def test_where_the_regions_are_is_looked_up_in_the_background(cluster: HBaseCluster):
     """As a web process reads: no read waits for it, and each is right meanwhile."""
     url = hbase_adapter.made().replace("?reads=gateways", "")
-    with closing(opened(WIDE, url=url)) as other:
+    with closing(HBaseCluster.open(url, [WIDE], check=False, direct=UNCOUNTED)) as other:
         store = other.table(WIDE.name)
         store.apply([Put([(ROW, 5)], [column(3)])])
         assert [store.read(ROW, None, 10) for _ in range(200)] == [[column(3)]] * 200

@@ -115,7 +115,7 @@ def open_ports(
             dead = TracedDeadLetters(dead, tracer)
         replicas = {}
         for name in [each.name for each in config.clusters] if clusters is None else clusters:
-            lazily = feedstore_wiring.open_cluster(config, name, access, feeds=feeds, meter=meter)
+            lazily = feedstore_wiring.open_cluster(config, name, access, feeds=feeds)
             stack.callback(lazily.close)
             replicas[name] = replica(name, lazily)
         entering = {name: _catalog_groups(config.catalogs, name) for name in replicas}

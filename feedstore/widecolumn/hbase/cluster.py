@@ -7,7 +7,7 @@ from typing import Any, Final, Self, TypeVar
 
 from feedstore.background import on_a_thread
 from feedstore.lazy import closed_on_error
-from feedstore.metering import UNCOUNTED, Meter
+from feedstore.metering import Meter
 from feedstore.widecolumn.hbase import regions, thrift2
 from feedstore.widecolumn.hbase.addresses import Address, Addresses
 from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
@@ -31,9 +31,7 @@ C = TypeVar("C")
 class HBaseCluster:
     """The tables of one cluster, on connections that they share. Build it with `open`. Thread-safe."""
 
-    def __init__(
-        self, addresses: Addresses, tables: Sequence[Table], name: str | None, meter: Meter, *, reads_direct: bool
-    ) -> None:
+    def __init__(self, addresses: Addresses, tables: Sequence[Table], name: str | None, direct: Meter | None) -> None:
         size, connect_s = addresses.connections, addresses.connect_ms / 1_000
         connect = _connecting(Thrift2Connection, connect_s)
         clock = time.monotonic  # the sockets use it as well
@@ -50,22 +48,23 @@ class HBaseCluster:
                 addresses,
                 self._thrift2,
                 self._parallel,
-                self._direct(table, name, meter) if reads_direct else None,
+                None if direct is None else self._direct(table, name, direct),
             )
             for table in tables
         }
 
     @classmethod
     def open(
-        cls, url: str, tables: Sequence[Table], *, check: bool, name: str | None = None, meter: Meter = UNCOUNTED
+        cls, url: str, tables: Sequence[Table], *, check: bool, name: str | None = None, direct: Meter | None = None
     ) -> Self:
         """Opens a cluster.
 
-        check: whether it is opened to write. The tables' definitions are looked at first (two round trips a table), and
-            rows are read through gateways: what is written follows from what is read.
+        check: whether to look at the tables' definitions first (two round trips a table).
         name: of the cluster, for errors, the log and the meter; None: errors name only gateways, and the others the
             first gateway.
-        meter: counts the reads.
+        direct: counts the reads of rows, which region servers are asked for, unless the url says otherwise; None: rows
+            are read through gateways. Only for pages: a region server that has lost a region without knowing it
+            answers with what is old, and no decision may follow from that.
 
         Raises:
             ValueError: the url, or two tables of one name.
@@ -75,8 +74,7 @@ class HBaseCluster:
         if len({table.name for table in tables}) != len(tables):
             raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
         addresses = Addresses.parse(url)
-        reads_direct = addresses.reads == "direct" and not check
-        cluster = cls(addresses, tables, name, meter, reads_direct=reads_direct)
+        cluster = cls(addresses, tables, name, direct if addresses.reads == "direct" else None)
         if check:
             with closed_on_error(cluster):
                 refuse_unsafe(cluster.administration, [definition(table) for table in tables])
