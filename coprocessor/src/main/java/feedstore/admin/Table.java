@@ -83,7 +83,7 @@ final class Table {
     /**
      * Does what can be done now, and returns whether all is done: then it is not called again.
      *
-     * @param region how it was just now; it was open
+     * @param region how it was after the last call; it was open
      */
     boolean isDone(Region region) throws IOException;
   }
@@ -105,18 +105,15 @@ final class Table {
         servers.add(location.getServerName());
       }
     }
-    Map<String, RegionMetrics> metrics = new HashMap<>();
-    for (RegionMetrics one : metrics(servers)) {
-      metrics.put(Bytes.toStringBinary(one.getRegionName()), one);
-    }
+    Map<ServerName, Map<String, RegionMetrics>> metrics = metrics(servers);
     List<Region> regions = new ArrayList<>();
     for (HRegionLocation location : locations) {
       RegionInfo info = location.getRegion();
-      regions.add(
-          new Region(
-              info,
-              location.getServerName(),
-              metrics.get(Bytes.toStringBinary(info.getRegionName()))));
+      ServerName server = location.getServerName();
+      // Of no other server: what a slow one says may be from before the region moved.
+      RegionMetrics said =
+          metrics.getOrDefault(server, Map.of()).get(Bytes.toStringBinary(info.getRegionName()));
+      regions.add(new Region(info, server, said));
     }
     return regions;
   }
@@ -161,15 +158,20 @@ final class Table {
   }
 
   /**
-   * What servers say of the table's regions that they have. They are asked themselves, because the
-   * master repeats what it heard up to three seconds ago, and side by side, because one may hang. It
-   * is not asked again before it has answered, or its call has ended.
+   * What servers say of the table's regions that they have, by the name of the region. They are
+   * asked themselves, because the master repeats what it heard up to three seconds ago, and side by
+   * side, because one may hang. It is not asked again before its call has ended. If that was late,
+   * its answer is taken by the next look: a server may always need longer.
    */
-  private List<RegionMetrics> metrics(Set<ServerName> servers) throws InterruptedException {
-    late.values().removeIf(FutureTask::isDone);
+  private Map<ServerName, Map<String, RegionMetrics>> metrics(Set<ServerName> servers)
+      throws InterruptedException {
+    late.entrySet().removeIf(each -> each.getValue().isDone() && !servers.contains(each.getKey()));
     Map<ServerName, FutureTask<List<RegionMetrics>>> asked = new HashMap<>();
     for (ServerName server : servers) {
-      if (!late.containsKey(server)) {
+      FutureTask<List<RegionMetrics>> before = late.get(server);
+      if (before != null && before.isDone()) {
+        asked.put(server, late.remove(server));
+      } else if (before == null) {
         FutureTask<List<RegionMetrics>> answer = new FutureTask<>(() -> metrics(server));
         asked.put(server, answer);
         Thread thread = new Thread(answer, "regions of " + server);
@@ -178,10 +180,15 @@ final class Table {
       }
     }
     long until = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(answersWithinMs);
-    List<RegionMetrics> all = new ArrayList<>();
+    Map<ServerName, Map<String, RegionMetrics>> all = new HashMap<>();
     for (Map.Entry<ServerName, FutureTask<List<RegionMetrics>>> each : asked.entrySet()) {
       try {
-        all.addAll(each.getValue().get(until - System.nanoTime(), TimeUnit.NANOSECONDS));
+        long leftNs = until - System.nanoTime();
+        Map<String, RegionMetrics> said = new HashMap<>();
+        for (RegionMetrics one : each.getValue().get(leftNs, TimeUnit.NANOSECONDS)) {
+          said.put(Bytes.toStringBinary(one.getRegionName()), one);
+        }
+        all.put(each.getKey(), said);
       } catch (TimeoutException e) {
         late.put(each.getKey(), each.getValue());
       } catch (ExecutionException e) {

@@ -35,11 +35,15 @@ final class FakeTable {
   /** Servers that take a call and do not answer. */
   final Set<ServerName> hanging = ConcurrentHashMap.newKeySet();
 
-  /** How many calls they have taken. */
+  /** Servers that answer once the look that has asked them is over. */
+  final Set<ServerName> slow = ConcurrentHashMap.newKeySet();
+
+  /** How many calls those that hang have taken. */
   final AtomicInteger hung = new AtomicInteger();
 
   boolean isDisabled;
   private int made;
+  private int looks;
 
   /** What may happen when a region is asked for something. */
   interface Meanwhile {
@@ -157,7 +161,11 @@ final class FakeTable {
   }
 
   Table table() {
-    return new Table(connection(), admin(), NAME, null, 1, 2_000);
+    return table(2_000);
+  }
+
+  Table table(long answersWithinMs) {
+    return new Table(connection(), admin(), NAME, null, 1, answersWithinMs);
   }
 
   private Connection connection() {
@@ -202,7 +210,9 @@ final class FakeTable {
         });
   }
 
-  private List<HRegionLocation> locations() {
+  private synchronized List<HRegionLocation> locations() {
+    looks++;
+    notifyAll();
     return regions.stream()
         .map(each -> new HRegionLocation(each.info, each.isOpen ? each.server : null))
         .toList();
@@ -213,12 +223,22 @@ final class FakeTable {
       hung.incrementAndGet();
       new CountDownLatch(1).await();
     }
+    if (slow.contains(server)) {
+      awaitNextLook();
+    }
     List<FakeRegion> here = regions.stream().filter(each -> each.server.equals(server)).toList();
     here.forEach(each -> each.polls++);
     return here.stream()
         .filter(each -> !each.isAway.test(each.polls))
         .map(FakeRegion::metrics)
         .toList();
+  }
+
+  private synchronized void awaitNextLook() throws InterruptedException {
+    int asked = looks;
+    while (looks == asked) {
+      wait();
+    }
   }
 
   private FakeRegion region(byte[] name) {

@@ -24,4 +24,15 @@ class TableTest {
     }
     assertEquals(1, there.hung.get());
   }
+
+  @Test
+  void aServerThatAlwaysNeedsLongerIsWorkedOnByItsLateAnswers() throws Exception {
+    FakeTable.FakeRegion slow = there.addRegion(FakeTable.S1);
+    FakeTable.FakeRegion well = there.addRegion(FakeTable.S2);
+    there.slow.add(FakeTable.S1);
+    Table table = there.table(20);
+    table.work(() -> new Flush(there.admin()));
+    assertEquals(List.of("flush"), slow.said);
+    assertEquals(List.of("flush"), well.said);
+  }
 }
