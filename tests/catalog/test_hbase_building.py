@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Self, cast
+from typing import Any, Self, cast
 from unittest import mock
 
 import pytest
@@ -12,7 +12,7 @@ from feedstore.catalog.hbase import state as states
 from feedstore.catalog.hbase import tables
 from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.state import GONE_MS, Building
-from feedstore.catalog.hbase.store import COUNT_EVERY_MS, DEAD_AFTER_S, HBaseCatalogStore
+from feedstore.catalog.hbase.store import COUNT_EVERY_S, DEAD_AFTER_S, HBaseCatalogStore
 from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Update
 from feedstore.catalog.rule import DEAD_LOAD_MS
@@ -58,16 +58,55 @@ def test_a_build_that_died_leaves_its_table_to_the_next_collection():
 def test_one_of_several_workers_counts_the_updates():
     """That is a walk over all of them. It is repeated without anything to remove, so that a delta that grows shows."""
     cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
-    stores = [
-        HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s) for _ in range(3)
-    ]
-    with mock.patch.object(ModelRecords, "timestamps", autospec=True, side_effect=ModelRecords.timestamps) as walked:
+
+    def worker(ahead_ms: int) -> HBaseCatalogStore:
+        return HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms + ahead_ms, clock.unique, clock.pass_s)
+
+    stores = [worker(ahead_ms) for ahead_ms in (0, 900_000, -900_000)]
+    meanwhile: list[HBaseCatalogStore] = []
+    timestamps = ModelRecords.timestamps
+
+    def slow(*arguments: Any) -> Any:
+        clock.pass_s(20)
+        while meanwhile:
+            meanwhile.pop().collect(1)
+        return timestamps(*arguments)
+
+    with mock.patch.object(ModelRecords, "timestamps", autospec=True, side_effect=slow) as walked:
         for walks in (1, 2, 3):
             stores[0].update([Update(b"%d" % walks, 10, b"1")])
+            meanwhile += stores[1:]
             for store in stores:
                 store.collect(1)
             assert (walked.call_count, stores[0].delta().entries) == (walks, walks)
-            clock.pass_s(COUNT_EVERY_MS / 1_000)
+            clock.pass_s(COUNT_EVERY_S)
+
+
+def test_a_walk_that_failed_is_made_by_the_next_collection():
+    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
+    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    store.update([Update(b"a", 10, b"1")])
+    store.use(store.load(20, []).id)
+    with (
+        mock.patch.object(ModelRecords, "timestamps", side_effect=UnavailableError("away")),
+        pytest.raises(CatalogUnavailableError, match="away"),
+    ):
+        store.collect(1)
+    assert store.collect(1).entries == 1
+
+
+def test_a_walk_whose_worker_died_is_made_by_another_one():
+    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
+    dying, other = (
+        HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s) for _ in range(2)
+    )
+    dying.update([Update(b"a", 10, b"1")])
+    dying.use(dying.load(20, []).id)
+    with mock.patch.object(ModelRecords, "timestamps", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        dying.collect(1)
+    assert other.collect(1).entries == 0, "it may be under way"
+    clock.pass_s(COUNT_EVERY_S)
+    assert other.collect(1).entries == 1
 
 
 def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():

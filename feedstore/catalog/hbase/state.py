@@ -69,9 +69,9 @@ class Gone(msgspec.Struct, frozen=True):
 
 class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     """version: counts the steps. current: the generation that fetches read. rollbacks: how many there were. noted: the
-    trail as `rule.extended` makes it; some of its generations may be removed. floor_ms: of the delta. collected_ms: the
-    time up to which updates were removed from the delta. entries: how many it had when they were last counted, which
-    began at counted_ms by the clock of the process that counted. generations: oldest first. building: the process that
+    trail as `rule.extended` makes it; some of its generations may be removed. floor_ms: of the delta. walk: the id of
+    the last walk over the delta, which may be under way. collected_ms: the time up to which walks remove updates from
+    it. entries: how many it had when they were last counted. generations: oldest first. building: the process that
     builds; None if there is none.
     """
 
@@ -82,7 +82,7 @@ class StoredState(msgspec.Struct, frozen=True, omit_defaults=True):
     floor_ms: int = 0
     collected_ms: int = 0
     entries: int = 0
-    counted_ms: int = 0
+    walk: str = ""
     generations: tuple[Made, ...] = ()
     loading: tuple[Loading, ...] = ()
     gone: tuple[Gone, ...] = ()
@@ -268,9 +268,16 @@ def forgotten(state: StoredState, tables: Iterable[str]) -> StoredState:
     return _with(state, gone=tuple(each for each in state.gone if each.table not in removed))
 
 
-def counted(state: StoredState, collected_ms: int, entries: int, now_ms: int) -> StoredState:
-    """Notes a walk of the delta, begun now: it has removed the updates up to `collected_ms`, and left `entries`."""
-    return _with(state, collected_ms=max(state.collected_ms, collected_ms), entries=entries, counted_ms=now_ms)
+def walked(state: StoredState, walk: str, before: str, limit_ms: int) -> StoredState:
+    """Begins a walk over the delta, which removes the updates up to `limit_ms`; not if one has begun since `before`."""
+    if state.walk != before:
+        return state
+    return _with(state, walk=walk, collected_ms=max(state.collected_ms, limit_ms))
+
+
+def counted(state: StoredState, entries: int) -> StoredState:
+    """Notes how many entries a walk has left."""
+    return _with(state, entries=entries)
 
 
 def _with(state: StoredState, **changes: object) -> StoredState:

@@ -29,7 +29,7 @@ BEAT_S: Final = 5.0
 DEAD_AFTER_S: Final = 30.0
 """A build that notes nothing for this long counts as dead."""
 
-COUNT_EVERY_MS: Final = 600_000
+COUNT_EVERY_S: Final = 600.0
 """The updates are counted this often, by one of the processes that collect, even if there are none to remove."""
 
 
@@ -55,6 +55,8 @@ class HBaseCatalogStore(Reading):
         self._pause = pause
         self._build = ""
         """The id of the build that this store is in."""
+        self._walk, self._walk_since_s = "", float("-inf")
+        """The id of the last walk over the updates, and since when this store has seen that one."""
 
     def update(self, updates: Sequence[Update]) -> None:
         checks.check_updates(updates)
@@ -178,11 +180,22 @@ class HBaseCatalogStore(Reading):
             raise failure
 
     def _remove_updates(self, state: StoredState) -> int:
-        """Removes the updates below the floor. It walks over all updates, if there may be any to remove."""
+        """Removes the updates below the floor, and counts the others. It walks over all updates, so one process does
+        it, if there may be any to remove, or if the last walk began long ago, measured by this machine's clock alone.
+        """
         limit_ms = states.limit_ms(state)
-        now_ms = self._wall_ms()
-        if limit_ms <= state.collected_ms and 0 <= now_ms - state.counted_ms < COUNT_EVERY_MS:
+        now_s = self._clock()
+        if state.walk != self._walk:
+            self._walk, self._walk_since_s = state.walk, now_s
+        if state.walk and limit_ms <= state.collected_ms and now_s - self._walk_since_s < COUNT_EVERY_S:
             return 0
+        mine = self._unique()
+        # Before it begins: a walk takes long, and other processes collect meanwhile.
+        claimed = self._tables.row.change(lambda noted: states.walked(noted, mine, state.walk, limit_ms))
+        if claimed.walk != mine:
+            return 0
+        self._walk, self._walk_since_s = mine, float("-inf")  # if it fails, the next collection does it
         removed, left = self._tables.delta.remove(limit_ms)
-        self._tables.row.change(lambda state: states.counted(state, limit_ms, left, now_ms))
+        self._tables.row.change(lambda noted: states.counted(noted, left))
+        self._walk_since_s = now_s
         return removed
