@@ -178,7 +178,8 @@ def test_a_group_is_as_far_behind_as_its_slowest_source():
     bench = Ticking()
     bench.ticked(0, 2, source=0, sources=2)
     bench.ticked(0, 30, source=1, sources=2)
-    bench.ticked(1, 1, source=0, sources=2)
+    for source in range(2):
+        bench.ticked(1, 1, source, sources=2)
     assert bench.behind() == {"0": pytest.approx(30), "1": pytest.approx(1)}
     bench.now_s += 10  # no tick comes: it falls behind
     assert bench.behind() == {"0": pytest.approx(40), "1": pytest.approx(11)}
@@ -200,6 +201,20 @@ def test_a_partition_that_another_member_reads_is_unknown():
     bench.now_s += TELL_EVERY_S
     bench.tally.waits(0, 0, list)
     assert bench.behind() == {"0": pytest.approx(1 + TELL_EVERY_S)}
+
+
+def test_how_far_behind_a_partition_is_that_was_gained_is_unknown_until_all_sources_have_ticked():
+    """After a rebalance, one that is stuck would make it look as if all were well."""
+    bench = Ticking()
+    bench.ticked(0, 1, source=0, sources=2)
+    assert bench.behind() == {}
+    bench.ticked(0, 300, source=1, sources=2)
+    assert bench.behind() == {"0": pytest.approx(300)}
+    bench.held = set()
+    bench.now_s += TELL_EVERY_S
+    bench.tally.waits(0, 0, list)
+    bench.ticked(0, 1, source=0, sources=2)
+    assert bench.behind() == {}
 
 
 def test_if_no_partition_hears_of_a_tick_all_of_them_fall_behind():

@@ -90,8 +90,8 @@ RETRYING: Final = _STAGE.gauge(
 BEHIND: Final = _STAGE.gauge(
     "feed_group_behind_seconds",
     "The lag in seconds: every action that committed longer ago, and comes through this partition, is done by the"
-    " group. It also grows if no ticks come (`feed_ticks_total`). Absent before the first tick, in a process that does"
-    " not read the partition, and of groups whose topic has no ticks",
+    " group. It also grows if no ticks come (`feed_ticks_total`). Absent until a tick of every source has come, in a"
+    " process that does not read the partition, and of groups whose topic has no ticks",
     GROUP,
     PARTITION,
 )

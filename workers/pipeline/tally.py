@@ -82,7 +82,8 @@ class Tally:
             if tick.sources == self._sources:
                 by_source[tick.source] = max(tick.settled_ms, by_source.get(tick.source, 0))
         for partition in {partition for partition, _ in ticks}:
-            if by_source := self._settled[partition]:
+            # If the partition was gained just now, a source may be stuck of which nothing is known.
+            if len(by_source := self._settled[partition]) == self._sources:
                 ago_s = (now_ms - min(by_source.values())) / 1_000
                 self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
 
