@@ -24,6 +24,7 @@ from feedstore.catalog.rocksdb import delta, directory
 from feedstore.catalog.rocksdb.directory import Directory, Names
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import RocksCatalogStore
+from feedstore.widecolumn import UnavailableError
 from tests.catalog.catalog_adapters import Clock, in_files
 
 A = b"a"
@@ -410,11 +411,11 @@ def test_a_process_that_is_suspended_within_a_swap_stops_no_other_for_ever(
         assert store.fetch([A]).records == {A: b"1"}
 
 
-def compacting(store: CatalogStore, act: Callable[[], object]) -> Collected:
-    """Collects an update of a store, and acts between its removal and the compaction."""
+def compacting(store: CatalogStore, act: Callable[[], object], when: Callable[..., Patch] = before) -> Collected:
+    """Collects an update of a store, and acts between its removal and the compaction, or after that."""
     store.update([Update(A, 5, b"old")])
     store.use(store.load(10, [(A, b"1")]).id)
-    with mock.patch.object(*before(delta.rocksdb_files, "compact", Once(act))):
+    with mock.patch.object(*when(delta.rocksdb_files, "compact", Once(act))):
         return store.collect(1)
 
 
@@ -423,6 +424,23 @@ def test_updates_do_not_wait_for_a_compaction_of_the_delta(tmp_path: Path):
         collected = compacting(store, lambda: others.submit(store.update, [Update(A, 15, b"2")]).result(10))
         assert collected.entries == 1
         assert store.fetch([A]).records == {A: b"2"}
+
+
+def test_a_delta_whose_files_were_closed_during_a_compaction_is_walked_again(tmp_path: Path):
+    """A crash may have brought updates back before they were opened again."""
+
+    def full(*_: Any) -> None:
+        raise UnavailableError("no space")
+
+    with closing(in_files(tmp_path, Clock()).store()) as store:
+
+        def fails() -> None:
+            with mock.patch.object(delta.rocksdb_files, "write", full), pytest.raises(CatalogUnavailableError):
+                store.update([Update(A, 15, b"2")])
+
+        compacting(store, fails, after)
+        store.update([Update(A, 5, b"old")])
+        assert store.collect(1).entries == 1
 
 
 def test_a_compaction_of_a_delta_that_is_closed_meanwhile_fails(tmp_path: Path):

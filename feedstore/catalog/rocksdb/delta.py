@@ -234,6 +234,8 @@ class OwnDelta:
         """
         if limit_ms <= self._removed_ms:
             return 0
+        with self._lock:
+            walked = self._owned()
         removed, after = 0, b""
         while True:
             with self._lock:
@@ -251,7 +253,9 @@ class OwnDelta:
             # this.
             with _failing(self._path):
                 rocksdb_files.compact(self._path, family)
-        self._removed_ms = limit_ms
+        with self._lock:
+            if self._files is walked:
+                self._removed_ms = limit_ms
         return removed
 
     def close(self) -> None:
