@@ -2,13 +2,19 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from feedstore.background import answer_of, on_a_thread
 from feedstore.catalog import rule
-from feedstore.catalog.port import Delta, Generation, NoGenerationError
+from feedstore.catalog.port import CatalogUnavailableError, Delta, Generation, NoGenerationError
 from feedstore.catalog.replicas import CatalogSource
 from feedstore.clocks import behind_ms
+
+OPENED_WITHIN_S: Final = 1.0
+"""A look waits this long for what is in use to be opened. If that takes longer, rollbacks must be heard meanwhile."""
 
 
 class Facts(NamedTuple):
@@ -66,13 +72,16 @@ class CatalogWatch:
         self._swaps = 0
         self._rollbacks: dict[str, int] = {}
         """The last number of rollbacks that each cluster gave."""
+        self._opening: dict[str, Future[None]] = {}
+        """What is being opened, by cluster."""
 
     def look(self, source: CatalogSource) -> int | None:
         """Asks a cluster, and returns up to when its updates are complete; None if that is unknown. Waits for the
         cluster: call it on a thread of the cluster's own. source: must have the reader that the catalog fetches with;
         with another one, a fetch that begins after a rollback was noticed could still read what was rolled back.
 
-        Raises CatalogUnavailableError; what the cluster said before is kept.
+        Raises CatalogUnavailableError: what the cluster said before is kept; or what is in use there cannot be read, or
+        is not open yet.
         """
         try:
             facts = self._note_facts(source)
@@ -80,7 +89,7 @@ class CatalogWatch:
             # Even if the rest fails: what was rolled back must not be shown any longer.
             self._hear_rollbacks(source)
         with suppress(NoGenerationError):
-            source.reader.check()  # last, because it may take long once another generation is in use
+            self._open(source)  # last, because it may take long once another generation is in use
         return facts.watermark_ms
 
     def _note_facts(self, source: CatalogSource) -> Facts:
@@ -98,6 +107,22 @@ class CatalogWatch:
         if self._rollbacks.setdefault(source.name, rollbacks) != rollbacks:
             self._rollbacks[source.name] = rollbacks
             self._rolled_back()
+
+    def _open(self, source: CatalogSource) -> None:
+        opening = self._opening.get(source.name)
+        if opening is None:
+            try:
+                opening = answer_of(source.reader.check, on_a_thread(f"catalog-open-{source.name}"))
+            except RuntimeError as error:
+                raise CatalogUnavailableError(str(error)) from error
+            self._opening[source.name] = opening
+        try:
+            opening.result(OPENED_WITHIN_S)
+        except FutureTimeoutError as error:
+            raise CatalogUnavailableError("what is in use is not open yet") from error
+        finally:
+            if opening.done():
+                del self._opening[source.name]
 
     def note_generations(self, cluster: str, generations: Sequence[Generation]) -> None:
         """Takes the generations that a swap of this process has left, without waiting for the next look."""

@@ -1,9 +1,12 @@
 """The facts that clusters give of a catalog, as a report has them."""
 
+import threading
 from collections.abc import Sequence
+from unittest import mock
 
 import pytest
 
+from feedstore.catalog import watch as watching
 from feedstore.catalog.counts import CatalogCounting
 from feedstore.catalog.metrics import counts
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Generation
@@ -13,7 +16,7 @@ from feedstore.catalog.watch import CatalogWatch, Facts
 from feedstore.clocks import APART_MAX_MS
 from feedstore.metering.meter import Spread
 from feedstore.replicas.attempts import InPlace
-from tests.catalog.reader_fakes import FakeReader
+from tests.catalog.reader_fakes import LONG_S, FakeReader
 
 OLD, NEW = (Generation(f"{as_of_ms}-x", as_of_ms, 10, 0, "", current=False) for as_of_ms in (1_000, 2_000))
 
@@ -84,6 +87,22 @@ def test_a_rollback_is_heard_before_what_is_in_use_now_is_opened(monkeypatch: py
     monkeypatch.setattr(reader, "check", lambda: heard.append("opened"))
     watch.look(source)
     assert heard == ["rollback", "opened"]
+
+
+def test_a_rollback_is_heard_while_what_is_in_use_is_being_opened(monkeypatch: pytest.MonkeyPatch):
+    heard: list[bool] = []
+    watch, reader = CatalogWatch(["a"], lambda: heard.append(True), lambda: 6_000), Shown()
+    source, opened = CatalogSource("a", reader, InPlace()), threading.Event()
+    monkeypatch.setattr(watching, "OPENED_WITHIN_S", 0)
+    begun = mock.Mock(side_effect=lambda: opened.wait(LONG_S))
+    monkeypatch.setattr(reader, "check", begun)
+    for reader.rolled_back in (0, 1):
+        with pytest.raises(CatalogUnavailableError, match="not open yet"):
+            watch.look(source)
+    assert (heard, begun.call_count) == ([True], 1)
+    opened.set()
+    monkeypatch.setattr(watching, "OPENED_WITHIN_S", LONG_S)
+    assert watch.look(source) == 5_000
 
 
 def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left():
