@@ -44,14 +44,17 @@ def make_directory(path: Path) -> None:
             give(each)
 
 
-def give(path: Path) -> None:
+def give(path: Path, file: int | None = None) -> None:
     """Gives what root has made to the owner of its directory: in a home of another user, that user must be able to
-    read, change and remove it.
+    read, change and remove it. file: it, if it is open: that user may have put a link to a file of root in its place.
     """
     if os.geteuid() == 0:
         with suppress(OSError):  # root of a container may be unable to give a file away
             directory = path.parent.stat()
-            os.chown(path, directory.st_uid, directory.st_gid, follow_symlinks=False)
+            if file is None:
+                os.lchown(path, directory.st_uid, directory.st_gid)
+            else:
+                os.fchown(file, directory.st_uid, directory.st_gid)
 
 
 def opened(path: Path) -> int:
@@ -65,7 +68,7 @@ def opened(path: Path) -> int:
 def _made(path: Path, flags: int) -> int:
     """Makes and opens a file. Raises FileExistsError, OSError."""
     file = os.open(path, flags | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    give(path)
+    give(path, file)
     return file
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from feedstore import durable
 from tests.cli.command import Cli, eventually
 from tests.cli.template import run
 
@@ -173,6 +174,29 @@ def test_what_root_makes_in_the_home_of_another_user_belongs_to_that_user(guarde
     guarded("token", "new", "--name", "page", "--scope", "read")
     made = [guarded.home / name for name in ("clock.json", "clock.json.lock", "tokens.toml", "tokens.toml.lock")]
     assert {(path.stat().st_uid, path.stat().st_gid) for path in made} == {(ANOTHER_USER, ANOTHER_USER)}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
+def test_root_gives_away_the_file_that_it_has_made_and_none_that_was_put_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret, home = tmp_path / "secret", tmp_path / "home"
+    secret.touch()
+    home.mkdir()
+    os.chown(home, ANOTHER_USER, ANOTHER_USER)
+    make = os.open
+
+    def swapped(path: Path, flags: int, mode: int) -> int:
+        file = make(path, flags, mode)
+        path.unlink()
+        path.hardlink_to(secret)
+        return file
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", swapped)
+        file = durable.opened(home / "lock")
+    assert (os.fstat(file).st_uid, secret.stat().st_uid) == (ANOTHER_USER, 0)
+    os.close(file)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
