@@ -36,6 +36,7 @@ from feedstore.app import http as http_wiring
 from feedstore.app.config import load as load_config
 from feedstore.app.services import services_on
 from feedstore.http.app import App
+from workers.app.metrics import ALL
 from workers.app.queue_status import OpenQueues
 
 PATH: Final = "/v1/users/{user}/feed"
@@ -54,7 +55,7 @@ def pages(home: str) -> App:
     ports = stack.enter_context(ours.ports(config))
     on = (config, ports.follows, ports.replicas.values(), ports.clock)
     services = stack.enter_context(services_on(*on))
-    app = http_wiring.open_app(config, os.environ, services, OpenQueues(ports), owns_clusters=True)
+    app = http_wiring.open_app(config, os.environ, services, OpenQueues(ports), owns_clusters=True, definitions=ALL)
     app.opened = stack  # type: ignore[attr-defined]  # it lives as long as the application
     return app
 

@@ -53,17 +53,17 @@ def open_app(
     queues: Queues,
     *,
     owns_clusters: bool,
+    definitions: Sequence[Definition],
     clock: Callable[[], float] = monotonic_s,
     posting: "Posting | None" = None,
     counted: Callable[[], Counts] = Counts,
-    definitions: Sequence[Definition] = (),
     plots: Sequence[Plot] = (),
     tracer: Tracer = UNTRACED,
 ) -> App:
     """The application of a server. owns_clusters: whether this process writes the clusters. If so, reads of clusters in
     files take microseconds, and need no thread; if another process owns the files, reads may have to catch up with it.
-    clock: the service's own. posting: where updates of catalogs go; None: they are refused. counted: gives what else
-    this process counts. definitions: of all metrics. plots: of the work of the last hour. tracer: traces what the
+    definitions: of all metrics. clock: the service's own. posting: where updates of catalogs go; None: they are
+    refused. counted: gives what else this process counts. plots: of the work of the last hour. tracer: traces what the
     threads of requests do.
 
     Raises ConfigError.

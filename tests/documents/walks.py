@@ -22,6 +22,7 @@ from feedstore.app.services import services_on
 from feedstore.http import listening
 from tests.cli.command import Cli
 from workers.app import home, wiring
+from workers.app.metrics import ALL
 from workers.app.queue_status import OpenQueues
 from workers.following.ports import Ports
 from workers.pipeline.runtime import Loop
@@ -138,7 +139,7 @@ def _run(loops: dict[str, Loop]) -> None:
 def _page(watch: _Watch, config: Config, ports: Ports) -> Walk:
     # The feed has more than the page: the last page of a feed would ask for a refill.
     with services_on(config, ports.follows, ports.replicas.values(), ports.clock) as services:
-        app = http_wiring.open_app(config, {}, services, OpenQueues(ports), owns_clusters=True)
+        app = http_wiring.open_app(config, {}, services, OpenQueues(ports), owns_clusters=True, definitions=ALL)
         with closing(http_wiring.server(config, app, listening.listen("127.0.0.1", 0))) as server:
             server.start()
             host, _, port = server.address.removeprefix("http://").rpartition(":")

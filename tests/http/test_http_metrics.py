@@ -1,5 +1,7 @@
 """Metrics: the documented ones, and no others."""
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from feedstore.boards import metrics as of_boards
 from feedstore.catalog import metrics as of_catalogs
 from feedstore.following import metrics as of_the_feed
 from feedstore.http import metrics as of_requests
-from feedstore.metering import definitions_of
+from feedstore.metering import Counts, Definition, definitions_of, exposition
 from tests.cli.command import Cli, eventually
 from tests.replicas.fakes import NOW_MS, USER
 
@@ -42,6 +44,20 @@ def test_what_is_served_is_what_is_named(inside: InProcess):
     assert requests["none", "other", "501"] == 1
     # Nothing that a caller made up becomes a label.
     assert not any("1234" in str(key) or "BREW" in str(key) for key in requests)
+
+
+def test_no_request_waits_for_the_text_of_metrics(inside: InProcess, monkeypatch: pytest.MonkeyPatch):
+    on_loop: list[bool] = []
+    text = exposition.text
+
+    def noting(counts: Counts, definitions: Sequence[Definition]) -> bytes:
+        on_loop.append(asyncio._get_running_loop() is not None)
+        return text(counts, definitions)
+
+    monkeypatch.setattr(exposition, "text", noting)
+    with client_of(inside.server.address) as client:
+        client.http.get("/metrics")
+    assert on_loop == [False]
 
 
 @pytest.mark.processes

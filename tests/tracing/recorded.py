@@ -18,6 +18,7 @@ from feedstore.tracing import Tracer, otel
 from tests.http.http_servers import Client, FakeQueues, client_of
 from tests.replicas import fakes
 from workers.app import until, wiring
+from workers.app.metrics import ALL
 from workers.following.ports import Ports
 
 
@@ -93,7 +94,9 @@ def home_of(path: Path, tracer: Tracer, text: str = configuration.DEFAULT) -> It
     with ExitStack() as stack:
         ports = stack.enter_context(closing(wiring.open_ports(config, "write", alone=True, tracer=tracer)))
         services = stack.enter_context(services_on(config, ports.follows, ports.replicas.values(), ports.clock, tracer))
-        app = http_wiring.open_app(config, {}, services, FakeQueues(), owns_clusters=True, tracer=tracer)
+        app = http_wiring.open_app(
+            config, {}, services, FakeQueues(), owns_clusters=True, definitions=ALL, tracer=tracer
+        )
         listener = listening.listen("127.0.0.1", 0)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener, tracer)))
         server.start()
