@@ -167,8 +167,10 @@ class Ticking:
         self.held = {0, 1}
         self.tally = Tally(self.meter, "group", lambda: self.now_s, lambda: int(self.now_s * 1_000), lambda: self.held)
 
-    def ticked(self, partition: int, ago_s: float, source: int = 0, sources: int = 1) -> None:
-        self.tally.ticked([(partition, Tick(int((self.now_s - ago_s) * 1_000), source, sources))])
+    def ticked(
+        self, partition: int, ago_s: float, source: int = 0, sources: int = 1, partitions: int | None = 2
+    ) -> None:
+        self.tally.ticked([(partition, Tick(int((self.now_s - ago_s) * 1_000), source, sources, partitions))])
 
     def behind(self) -> dict[str, float]:
         return {each.labels[1]: each.value for each in self.meter.counts().gauges if each.name == metrics.BEHIND.name}
@@ -215,6 +217,13 @@ def test_how_far_behind_a_partition_is_that_was_gained_is_unknown_until_all_sour
     bench.tally.waits(0, 0, list)
     bench.ticked(0, 1, source=0, sources=2)
     assert bench.behind() == {}
+
+
+def test_a_partition_of_the_first_topic_hears_its_own_ticks_alone():
+    bench = Ticking()
+    for partition in range(2):
+        bench.ticked(partition, 3, source=partition, sources=2, partitions=None)
+    assert bench.behind() == {"0": pytest.approx(3), "1": pytest.approx(3)}
 
 
 def test_if_no_partition_hears_of_a_tick_all_of_them_fall_behind():

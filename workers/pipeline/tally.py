@@ -81,9 +81,12 @@ class Tally:
                     each.clear()
             if tick.sources == self._sources:
                 by_source[tick.source] = max(tick.settled_ms, by_source.get(tick.source, 0))
-        for partition in {partition for partition, _ in ticks}:
+        # Through a partition of the first topic, only the ticks of that partition come.
+        expected = {partition: 1 if tick.partitions is None else self._sources for partition, tick in ticks}
+        for partition, sources in expected.items():
+            by_source = self._settled[partition]
             # If the partition was gained just now, a source may be stuck of which nothing is known.
-            if len(by_source := self._settled[partition]) == self._sources:
+            if by_source and len(by_source) >= sources:
                 ago_s = (now_ms - min(by_source.values())) / 1_000
                 self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
 
