@@ -166,7 +166,7 @@ def check(session: Session, board_id: int | None, *, every: bool, as_json: bool)
     answer({"boards": count, "pins": pins, "findings": found}, text, as_json=as_json, tell=note)
     if found:
         note(
-            "what to do if they are still there when the workers are idle: docs/operating.md, Is every board in order?"
+            "what to do if they are still there when the workers are idle: docs/recovering.md, Is every board in order?"
         )
         sys.exit(REFUSED)
 

@@ -120,7 +120,7 @@ def verify(
 
     The command names each wrong entry, with the action or the delete marker that explains it. The kinds of
     wrong entries are: missing, masked, extra, displaced, of an unknown user, and differs, which is a pin at another
-    time (docs/operating.md). Actions may be recorded while the command runs: if an action that is still on its way
+    time (docs/recovering.md). Actions may be recorded while the command runs: if an action that is still on its way
     explains an entry, the entry is not wrong. The exit status is 1 if there are wrong entries. It is 3 if there is no
     answer yet, because work is waiting. After Ctrl-C, the command prints how to continue.
 

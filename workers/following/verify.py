@@ -2,7 +2,7 @@
 
 A finding is reported only if no action that may still be on its way to the cluster explains it: all that it rests on
 committed before a time up to which everything has landed there. So verify may run while actions are recorded, with or
-without a running worker. The kinds of findings are defined in docs/operating.md.
+without a running worker. The kinds of findings are defined in docs/recovering.md.
 """
 
 from bisect import bisect_right

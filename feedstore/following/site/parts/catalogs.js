@@ -8,7 +8,7 @@ import { counted, durationText, healthText, problemText, shareText, sizeText, ti
 const LAGGING_MS = 30_000;
 /** Servers ask each cluster every second. One that has said nothing for so long does not answer. */
 const AWAY_MS = 10_000;
-/** More keys than this without a record are worth a look, as docs/operating.md has it. */
+/** More keys than this without a record are worth a look, as docs/recovering.md has it. */
 const MISSING_MAX = 0.005;
 /** Others come from files, and nothing updates them between two loads. */
 const PINS = "pins";
