@@ -117,7 +117,7 @@ class Door:
 
 
 def _refusal(call: bytes) -> bytes:
-    """The answer to a call of Thrift: an IOError, which both kinds of gateways declare first. Nothing for what is not
+    """The answer to a call of Thrift: an IOError, which a gateway's calls declare first. Nothing for what is not
     the beginning of a call.
     """
     if len(call) < _CALL.size or _CALL.unpack_from(call)[0] != _IS_CALL:

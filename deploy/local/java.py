@@ -58,7 +58,7 @@ def mark(home: Home, name: str) -> str:
 def command(
     home: Home, name: str, *, jars: Sequence[Path], heap_mib: int, main: Sequence[str], flags: Sequence[str] = ()
 ) -> Command:
-    """A JVM that is small: a local stack is eight servers on a few cores.
+    """A JVM that is small: a local stack is seven servers on a few cores.
 
     jars: directories. main: the class and its arguments. The server's configuration precedes the jars on the class
     path.

@@ -13,8 +13,8 @@ def feeds_ascending(store: WideColumnStore, cap: int) -> Iterator[tuple[int, lis
     """Yields every feed that is not empty, as (user, columns newest first, at most `cap`), users ascending. Rows that
     are no user's feed are left out.
 
-    The 256 buckets of row keys are each in the order of user ids, and are scanned in parallel and merged. At most 256
-    rows are in memory.
+    The 256 buckets of row keys are each in the order of user ids, and are scanned in parallel and merged. A chunk of
+    each scan is in memory: on HBase about 2,000 cells.
 
     Raises UnavailableError: at any step.
     """

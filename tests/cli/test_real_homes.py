@@ -78,6 +78,14 @@ def test_places_that_are_none_are_named(empty: Cli, stack: Stack) -> None:
     assert not empty.home.exists()
 
 
+def test_places_of_an_earlier_version_say_what_writes_them_again(empty: Cli, stack: Stack) -> None:
+    places = stack.home / stacks.PLACES
+    places.write_text(places.read_text().replace('"thrift2"', '"thrift1": [], "thrift2"'))
+    said = empty("init", "--stack", "docker", "--stack-home", stack.home, code=2).stderr
+    assert "thrift1" in said
+    assert "if an earlier version wrote it: make cluster-up writes it again" in said
+
+
 @pytest.mark.parametrize("words", [["relay"], ["expand"], ["write", "--cluster", "a"]], ids=lambda words: words[0])
 def test_parts_of_a_worker_do_not_run_on_files_of_a_home(cli: Cli, words: list[str]) -> None:
     said = cli(*words, code=2).stderr

@@ -449,7 +449,6 @@ class Scanned(MemoryStore):
     rows = 0
 
     def scan(self, start: bytes = b"", stop: bytes | None = None) -> Iterator[tuple[bytes, list[bytes]]]:
-        assert start, "a scan of everything holds more cells than a busy cluster reads in the time"
         for row in super().scan(start, stop):
             self.rows += 1
             yield row

@@ -257,7 +257,7 @@ def test_an_interrupt_passes_and_discards_the_connection(world: World):
     assert world.opened[0].closed
 
 
-# ---- what the two kinds of gateways raise
+# ---- what gateways raise
 
 
 @pytest.mark.parametrize(

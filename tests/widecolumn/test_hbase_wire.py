@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import pytest
 from thriftpy2.protocol import TBinaryProtocol
@@ -13,7 +14,7 @@ from thriftpy2.protocol.exc import TProtocolException
 from thriftpy2.thrift import TProcessor
 from thriftpy2.transport import TBufferedTransport, TSocket, TTransportException
 
-from feedstore.widecolumn import Put, Table, UnavailableError
+from feedstore.widecolumn import Put, Table, Trim, UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster, Record, pool
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
@@ -87,9 +88,9 @@ class Gateway:
 
 
 @contextmanager
-def opened(*ports: int, options: str = "") -> Iterator[HBaseCluster]:
+def opened(*ports: int, options: str = "", table: Table = TABLE) -> Iterator[HBaseCluster]:
     hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-    cluster = HBaseCluster.open(f"hbase://{hosts}/?reads=gateways{options}", [TABLE], check=False)
+    cluster = HBaseCluster.open(f"hbase://{hosts}/?reads=gateways{options}", [table], check=False)
     yield cluster
     cluster.close()
 
@@ -113,6 +114,15 @@ def test_a_chunk_of_a_scan_is_one_call_and_the_one_that_is_not_full_is_the_last(
     assert found == [(row, [A]) for row in ROWS]
     scans = [scan for _, scan in handler.asked]
     assert [scan.limit for scan in scans] == [2, 8, 32, 128, 512, 1_000, 1_000]
+    gateway.stop()
+
+
+def test_a_chunk_of_a_scan_is_bounded_by_what_a_trim_leaves_of_a_row():
+    """After many short rows, all rows of the next chunk may be as long as a trim leaves them."""
+    gateway = Gateway(handler := Handler())
+    with opened(gateway.port, table=replace(TABLE, trim=Trim(1_000, 250))) as cluster:
+        assert [row for row, _ in cluster.table("feed").scan()] == ROWS
+    assert max(scan.limit for _, scan in handler.asked) == 80
     gateway.stop()
 
 

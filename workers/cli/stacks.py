@@ -65,6 +65,9 @@ def replacements(kind: Kind, directory: Path | None) -> dict[str, str]:
             "docker": "the Docker clusters first: make cluster-up",
         }
         raise ConfigError(f"{path}: not found; start {first[kind]}") from None
+    except msgspec.ValidationError as error:
+        again = {"local": f"make stack-up STACK={path.parent}", "docker": "make cluster-up"}
+        raise ConfigError(f"{path}: {error}; if an earlier version wrote it: {again[kind]} writes it again") from error
     except (OSError, msgspec.MsgspecError) as error:
         raise ConfigError(f"{path}: {error}") from error
 

@@ -2,6 +2,7 @@
 
 import click
 
+from feedstore.following import FEEDS
 from feedstore.widecolumn import Sweep, UnavailableError
 from workers.app import wiring
 from workers.app.home import HomeBusyError
@@ -21,7 +22,7 @@ def trim(session: Session, *, as_json: bool) -> None:
     \b
     Examples:
       feedctl trim
-      feedctl table major-compact following_feed      # trims in HBase now
+      feedctl table major-compact following_feed --cluster a --wait      # trims in HBase now
     """
     away: list[UnavailableError] = []
     try:
@@ -44,7 +45,8 @@ def trim(session: Session, *, as_json: bool) -> None:
 
 def _tell(name: str, swept: Sweep | None, *, as_json: bool) -> None:
     if swept is None:
-        note(f"{name}: HBase trims by itself, when it compacts; to trim now: feedctl table major-compact")
+        now = f"feedctl table major-compact {FEEDS} --cluster {name} --wait"
+        note(f"{name}: HBase trims by itself, when it compacts; to trim now: {now}")
     elif as_json:
         emit_json({"cluster": name, **vars(swept)})
     else:

@@ -22,6 +22,8 @@ _EVERY_VERSION = 2**31 - 1
 _SCAN_CELLS = 2_000
 """About how many cells a scan holds: hundreds of ranges are read side by side. With more a single scan is no faster."""
 _SCAN_ROWS_MAX = 1_000
+_SCAN_CELLS_MAX = 100_000
+"""The most cells that a scan holds if rows that a trim has cut follow short ones: a gateway has little memory."""
 _ROWS_AT_ONCE = 16
 """How many whole rows one call reads: some may have a thousand cells."""
 
@@ -49,6 +51,7 @@ class HBaseStore:
         self._family = [structs.TColumn(FAMILY)]
         self._frames: Frames | None = None
         self._direct = direct
+        self._scan_rows_max = max(1, min(_SCAN_ROWS_MAX, _SCAN_CELLS_MAX // (table.keep or 1)))
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         """Sends puts and markers in separate requests, in any order: timestamps decide, not arrival.
@@ -127,7 +130,7 @@ class HBaseStore:
             cells = sum(len(columns) for _, columns in rows)
             # As many rows as have the wanted cells, judging by the last rows. It rises slowly, in case those were
             # short.
-            count = max(1, min(_SCAN_CELLS * len(rows) // max(1, cells), count * 4, _SCAN_ROWS_MAX))
+            count = max(1, min(_SCAN_CELLS * len(rows) // max(1, cells), count * 4, self._scan_rows_max))
 
     def _some_rows(self, position: bytes, stop: bytes | None, count: int) -> list[tuple[bytes, list[bytes]]]:
         """The first `count` rows at or after a position, in one round trip; fewer only if there are no more.
