@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -46,15 +47,23 @@ def make_directory(path: Path) -> None:
 
 def give(path: Path, file: int | None = None) -> None:
     """Gives what root has made to the owner of its directory: in a home of another user, that user must be able to
-    read, change and remove it. file: it, if it is open: that user may have put a link to a file of root in its place.
+    read, change and remove it. file: it, if it is open. That user may have put a link to a file of root in its place:
+    what is a link, or has a second name, is not given.
     """
-    if os.geteuid() == 0:
-        with suppress(OSError):  # root of a container may be unable to give a file away
-            directory = path.parent.stat()
-            if file is None:
-                os.lchown(path, directory.st_uid, directory.st_gid)
-            else:
-                os.fchown(file, directory.st_uid, directory.st_gid)
+    if os.geteuid() != 0:
+        return
+    with suppress(OSError):  # root of a container may be unable to give a file away
+        directory = path.parent.stat()
+        if file is not None:
+            os.fchown(file, directory.st_uid, directory.st_gid)
+            return
+        made = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            about = os.fstat(made)
+            if stat.S_ISDIR(about.st_mode) or about.st_nlink == 1:
+                os.fchown(made, directory.st_uid, directory.st_gid)
+        finally:
+            os.close(made)
 
 
 def opened(path: Path) -> int:

@@ -197,6 +197,11 @@ def test_root_gives_away_the_file_that_it_has_made_and_none_that_was_put_in_its_
         file = durable.opened(home / "lock")
     assert (os.fstat(file).st_uid, secret.stat().st_uid) == (ANOTHER_USER, 0)
     os.close(file)
+    for link in (home / "by its name", home / "symbolic"):
+        make_link = link.symlink_to if link.name == "symbolic" else link.hardlink_to
+        make_link(secret)
+        durable.give(link)
+        assert secret.stat().st_uid == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")

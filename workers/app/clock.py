@@ -4,7 +4,7 @@ What was stamped while a clock was ahead keeps its time. From then on stores sta
 """
 
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -103,6 +103,9 @@ def _catalogs_ahead(config: Config, now_ms: int) -> Iterator[AheadCatalog]:
             # The times of other catalogs are from clocks of their sources.
             if max(known_ms) <= (now_ms if is_built else now_ms + APART_MAX_MS):
                 continue
-        if removed := is_built and found.path is not None:
-            durable.remove_tree(found.path, ignore_errors=True)
+        removed = False
+        if is_built and found.path is not None and error is None:  # one that cannot be read may be well
+            with suppress(OSError):
+                durable.remove_tree(found.path, ignore_errors=True)
+                removed = True
         yield AheadCatalog(name, cluster.name, removed, found.path, error)

@@ -69,7 +69,7 @@ def reindex(config: Config) -> Reindexed:
     """Creates a queue in a file again. The caller holds the home, and `is_lost` says that the queue is gone.
 
     Raises:
-        ConfigError, DamagedError: nothing was changed.
+        ConfigError, DamagedError: an operator must act; then do it again.
         FollowStoreUnavailableError, UnavailableError, CatalogUnavailableError, QueueError: do it again.
     """
     with ExitStack() as stack:

@@ -71,8 +71,8 @@ def set_(session: Session, *, as_json: bool) -> None:
 
     Use it after this machine's clock was changed by more than limits.clock_offset, and after a clock that was ahead has
     stamped something. If a shard is ahead, it goes by the right time from then on. What was stamped keeps its time, so
-    that later actions still win over earlier ones, and no record is deleted. A catalog of pins in files that is ahead,
-    or damaged, is removed, and a worker builds it again. If the command is killed, run it again.
+    that later actions still win over earlier ones, and no record is deleted. A catalog of pins in files that is ahead
+    is removed, and a worker builds it again. If the command is killed, run it again.
 
     The command refuses to run while a worker holds the home. On servers, stop relays, expanders and writers first: it
     refuses to run while an expander or a writer runs, and cannot see a relay.
@@ -104,12 +104,11 @@ def _about(catalog: clocks.AheadCatalog) -> str:
     """What became of a catalog that was ahead, or could not be looked at, or what to do about it."""
     name, cluster, removed, path, error = catalog
     if removed:
-        was = "was ahead, too," if error is None else f"could not be looked at ({error})"
-        return f"catalog {name} of cluster {cluster} {was} and was removed: a worker builds it again"
+        return f"catalog {name} of cluster {cluster} was ahead, too, and was removed: a worker builds it again"
     if error is not None:
         return (
             f"catalog {name} of cluster {cluster} could not be looked at, and may be ahead: {error}. Once it answers,"
-            " or was loaded again, run this again"
+            " or was built or loaded again, run this again"
         )
     what = f"remove {path}" if path is not None else "drop the tables catalogs and cat.* of that cluster in HBase"
     return (
