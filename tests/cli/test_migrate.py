@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from feedstore.app import config as configuration
+from feedstore.app import wiring as feedstore_wiring
 from feedstore.clocks import wall_ms
 from tests.cli.command import Cli
 from tests.cli.template import run
@@ -146,20 +147,26 @@ def test_beside_an_earlier_worker_no_command_migrates(filled: Cli) -> None:
         filled("schema", "apply")
 
 
+@pytest.mark.parametrize("words", [["schema", "apply"], ["init"]], ids=" ".join)
 def test_on_servers_nothing_is_migrated_while_a_writer_or_an_expander_runs(
-    filled: Cli, monkeypatch: pytest.MonkeyPatch
+    filled: Cli, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     _older(filled.home, 5)
     before = _tables(filled.home / "data" / "follows.db")
+    config = configuration.load(filled.home, {})
+    if words == ["init"]:
+        # Another home on the same servers: one of files refuses its own.
+        (filled.home / "feed.toml").unlink()
+        monkeypatch.setattr(feedstore_wiring, "are_files_used", lambda _: False)
     monkeypatch.setattr(wiring, "is_embedded", lambda _: False)
-    queue = wiring.open_queue(configuration.load(filled.home, {}), wall_ms)
+    queue = wiring.open_queue(config, wall_ms)
     with closing(queue.consumer(DELIVERIES, "writer-b")), monkeypatch.context() as patch:
         patch.setattr(wiring, "open_queue", lambda *_: queue)
-        said = filled("schema", "apply", code=3).stderr
+        said = filled(*words, code=3).stderr
     assert "stop all processes of the home first, the relays too, which this command cannot see" in said
     assert _tables(filled.home / "data" / "follows.db") == before
 
-    filled("schema", "apply")
+    filled(*words)
 
 
 def test_a_home_of_a_newer_program_is_left_alone(cli: Cli) -> None:

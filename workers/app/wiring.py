@@ -60,7 +60,7 @@ from workers.pipeline.traced import in_lots
 from workers.pipeline.turns import Turns
 from workers.queue.embedded import EmbeddedDeadLetters, EmbeddedQueue, open_dead_letters
 from workers.queue.metered import MeteredQueue
-from workers.queue.port import DeadLetters, Queue, QueueError, QueueUnavailableError, Topic, refuse_live
+from workers.queue.port import DeadLetters, GroupBusyError, Queue, QueueError, QueueUnavailableError, Topic, refuse_live
 from workers.queue.traced import TracedDeadLetters, processing, sending
 
 if TYPE_CHECKING:
@@ -131,10 +131,16 @@ def _is_gone(config: Config, cluster: str) -> bool:
 
 
 def create(config: Config) -> None:
-    """Makes every store of a home; existing ones stay as they are.
+    """Makes every store of a home; existing ones stay as they are, except that a follow store of an earlier version is
+    migrated. The caller holds the home.
 
-    Raises ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: a part is done; do it again.
+    Raises:
+        GroupBusyError: the follow store would be migrated, and `refuse_running` refuses that.
+        ConfigError, FollowStoreUnavailableError, QueueError, UnavailableError: a part is done; do it again.
     """
+    if not is_embedded(config) and feedstore_wiring.outdated_follows(config):
+        _create_topics(config, 0)  # the groups are asked for in them, and not all of them need be there
+        refuse_running(config)
     feedstore_wiring.create_follows(config)
     feedstore_wiring.clock_of(config)()  # from now on every process of the home is compared with this one
     create_queue(config)
@@ -165,11 +171,17 @@ def _groups(config: Config) -> Iterator[tuple[Topic[object], str]]:
 
 
 def refuse_running(config: Config) -> None:
-    """Refuses a home in which an expander, a writer or an updater of catalogs runs. A relay cannot be seen: it is in no
-    group. Raises GroupBusyError, QueueUnavailableError, ConfigError.
+    """Refuses to migrate a follow store on servers while an expander, a writer or an updater of catalogs runs. A relay
+    cannot be seen: it is in no group. Raises GroupBusyError, QueueUnavailableError, ConfigError.
     """
     with closing(open_queue(config, feedstore_wiring.clock_of(config))) as queue:
-        refuse_live(queue, _groups(config))
+        try:
+            refuse_live(queue, _groups(config))
+        except GroupBusyError as error:
+            raise GroupBusyError(
+                f"{error}: the tables of the follow store are of an earlier version, so stop all processes of the home"
+                " first, the relays too, which this command cannot see; no table was changed"
+            ) from error
 
 
 def topics_of(config: Config) -> tuple[Topic[object], ...]:

@@ -13,8 +13,7 @@ from feedstore.errors import ConfigError
 from feedstore.widecolumn import UnavailableError
 from workers.app import wiring
 from workers.cli.output import note, plural, say
-from workers.cli.session import CommandRefusedError, Session, TryLaterError, pass_session
-from workers.queue.port import GroupBusyError
+from workers.cli.session import CommandRefusedError, Session, pass_session
 
 if TYPE_CHECKING:
     from feedstore.app.hbase import HBasePlace
@@ -100,8 +99,8 @@ def schema_check(session: Session) -> None:
 
 @contextmanager
 def _alone(session: Session) -> Iterator[None]:
-    """To the end of the block, tables of an earlier version may be migrated: no worker runs. Raises TryLaterError,
-    HomeBusyError, QueueUnavailableError.
+    """To the end of the block, tables of an earlier version may be migrated: no worker runs. Raises HomeBusyError,
+    GroupBusyError, QueueUnavailableError.
     """
     if not feedstore_wiring.outdated_follows(session.config):
         yield
@@ -109,13 +108,7 @@ def _alone(session: Session) -> Iterator[None]:
         with session.lock():
             yield
     else:
-        try:
-            wiring.refuse_running(session.config)
-        except GroupBusyError as error:
-            raise TryLaterError(
-                f"{error}: the tables of the follow store are of an earlier version, so stop all processes of the home"
-                " first, the relays too, which this command cannot see; nothing was changed"
-            ) from error
+        wiring.refuse_running(session.config)
         yield
 
 
