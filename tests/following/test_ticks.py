@@ -104,7 +104,29 @@ def test_rule_10_a_source_that_was_added_is_waited_for() -> None:
     assert Progress(store).watermark() == 7_500
 
 
-def test_rule_10_a_tick_that_was_counted_before_a_partition_was_added_hides_it_from_no_writer() -> None:
+def test_rule_10_where_the_actions_were_made_again_with_fewer_partitions_the_watermark_needs_these_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, queue = MemoryStore(progress_table(LIMITS.purge_window_ms)), bag(3)
+    handler = writer(store, queue)
+    handler.tick([(0, Tick(7_000, source, 3, 1)) for source in range(3)])
+    monkeypatch.setattr(queue, "partitions", lambda topic: 2 if topic is ACTIONS else 1)
+    handler.tick([(0, Tick(9_000, 0, 2, 1)), (0, Tick(7_500, 2, 3, 1))])
+    assert Progress(store).watermark() == 7_000, "one of the new sources has not come, and the other is gone"
+    handler.tick([(0, Tick(8_000, 1, 2, 1))])
+    assert Progress(store).watermark() == 8_000
+
+
+def test_rule_10_a_tick_that_was_counted_before_a_source_was_added_hides_it_from_no_writer() -> None:
+    store, queue = MemoryStore(progress_table(LIMITS.purge_window_ms)), bag(2)
+    handler = writer(store, queue)
+    handler.tick([(0, Tick(7_000, 0, 2, 1)), (0, Tick(8_000, 0, 1, 1))])
+    assert Progress(store).watermark() is None
+    handler.tick([(0, Tick(7_500, 1, 2, 1))])
+    assert Progress(store).watermark() == 7_500
+
+
+def test_rule_10_a_tick_that_was_counted_before_a_partition_a_partition_was_added_hides_it_from_no_writer() -> None:
     """One expander counts the partitions, and publishes its tick after another one has used the new partition."""
     store, queue = MemoryStore(progress_table(LIMITS.purge_window_ms)), bag(2, 3)
     handler = writer(store, queue)

@@ -42,6 +42,17 @@ def test_partitions_that_are_new_are_heard_of() -> None:
         assert known.had(tick)
 
 
+def test_partitions_that_are_gone_are_heard_of_if_somebody_asks() -> None:
+    counts = Counts(3, 3)
+    known = of_both(counts)
+    assert known.had(Tick(1_000, 2, 3, 3))
+    assert not known.are_fewer(3)
+    counts.now[ACTIONS] = 2
+    assert known.are_fewer(3)
+    assert not known.had(Tick(1_000, 0, 3, 3))
+    assert known.had(Tick(1_000, 0, 2, 3))
+
+
 @pytest.mark.parametrize("tick", [Tick(1_000, 0, 3, 1), Tick(1_000, 2, 2, 1), Tick(1_000, 0, 1, 2**40)], ids=str)
 def test_one_of_partitions_that_there_are_not_did_not_come_through_one(tick: Tick) -> None:
     assert not of_both(Counts(2, 3)).had(tick)

@@ -195,6 +195,25 @@ def test_ticks_of_fewer_partitions_are_history():
     assert bench.behind() == {"0": pytest.approx(3)}
 
 
+def test_where_the_topic_was_made_again_with_fewer_partitions_ticks_of_these_count():
+    bench = Ticking()
+    for source in range(3):
+        bench.ticked(0, 5, source, sources=3)
+    bench.now_s += 60
+    for source in range(2):
+        bench.ticked(0, 2, source, sources=2)
+    assert bench.behind() == {"0": pytest.approx(2)}
+
+
+def test_a_partition_that_is_far_behind_does_not_undo_what_is_known_of_the_others():
+    """What it reads is from before a source was added."""
+    bench = Ticking()
+    bench.ticked(0, 2, source=0, sources=2)
+    bench.ticked(1, 500, source=0, sources=1)
+    bench.ticked(0, 3, source=1, sources=2)
+    assert bench.behind() == {"0": pytest.approx(3)}
+
+
 def test_a_partition_that_another_member_reads_is_unknown():
     bench = Ticking()
     bench.ticked(0, 1)

@@ -139,13 +139,18 @@ class Writer:
         """Takes ticks, each with the partition of the deliveries that it came through, once everything before them has
         landed. Once a tick of every source has come through a partition, the cluster notes the time of the oldest. A
         tick that is ahead of the store's time is ignored: it is from before a shard was brought back. So is a tick of
-        partitions that do not exist.
+        partitions that do not exist. Raises UnavailableError, FollowStoreUnavailableError, QueueUnavailableError: take
+        all again.
         """
         ahead_ms = self._follows.about_now().latest_ms + APART_MAX_MS
         told: set[int] = set()
         for partition, tick in ticks:
             if tick.settled_ms <= ahead_ms and self._known.had(tick):
-                self._settled[partition].note(tick)
+                settled = self._settled[partition]
+                if tick.sources < settled.sources and self._known.are_fewer(settled.sources):
+                    # No tick of the others will ever come.
+                    settled = self._settled[partition] = Settled()
+                settled.note(tick)
                 # A tick that was counted before a partition was added may be published after one that names it.
                 self._counted[partition] = max(self._partitions(tick), self._counted[partition])
                 told.add(partition)

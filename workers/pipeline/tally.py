@@ -44,8 +44,8 @@ class Tally:
             meter.observe(histogram, [], group)
         self._told_s = clock() - TELL_EVERY_S
         self._settled: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        """The newest tick of each source, by the partition that it came through. Only ticks count that name the largest
-        number of sources.
+        """The newest tick of each source, by the partition that it came through. Only ticks count that name
+        `self._sources`: the largest number of sources, unless the topic was made again with fewer.
         """
         self._sources = 0
 
@@ -75,7 +75,7 @@ class Tally:
         now_s, now_ms = self._clock(), self._wall_ms()
         for partition, tick in ticks:
             by_source = self._settled[partition]
-            if tick.sources > self._sources:
+            if tick.sources > self._sources or (tick.sources < self._sources and self._is_newest(tick)):
                 self._sources = tick.sources
                 for each in self._settled.values():
                     each.clear()
@@ -89,6 +89,12 @@ class Tally:
             if by_source and len(by_source) >= sources:
                 ago_s = (now_ms - min(by_source.values())) / 1_000
                 self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
+
+    def _is_newest(self, tick: Tick) -> bool:
+        """Whether a tick is later than all others: then the sources that it does not name are gone. Ticks from before
+        sources were added are not.
+        """
+        return all(tick.settled_ms > ms for by_source in self._settled.values() for ms in by_source.values())
 
     def _given_up(self, partitions: Iterable[int]) -> None:
         for partition in list(partitions):

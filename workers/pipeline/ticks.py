@@ -25,8 +25,9 @@ class Tick(msgspec.Struct, frozen=True, tag_field="type", tag="tick", omit_defau
 
 
 class KnownPartitions:
-    """The partitions that ticks come through. Their number only grows, so the queue is asked for it only if a tick says
-    that there are more than were known: otherwise a queue that is away would hold up its readers.
+    """The partitions that ticks come through. Their number only grows, unless the topic was made again. So the queue is
+    asked for it only if a tick says that there are more than were known: otherwise a queue that is away would hold up
+    its readers.
     """
 
     def __init__(self, queue: Queue, first: Topic[Any], second: Topic[Any] | None = None) -> None:
@@ -44,8 +45,18 @@ class KnownPartitions:
         if tick.source >= tick.sources:
             return False
         if not self._are_known(tick):
-            self._known = [self._queue.partitions(topic) for topic in self._topics]
+            self._ask()
         return self._are_known(tick)
+
+    def are_fewer(self, sources: int) -> bool:
+        """Whether the first topic has fewer partitions than that now, because it was made again. Asks the queue, so
+        call it only if a tick says so; from then on `had` knows it too. Raises QueueUnavailableError.
+        """
+        self._ask()
+        return self._known[0] < sources
+
+    def _ask(self) -> None:
+        self._known = [self._queue.partitions(topic) for topic in self._topics]
 
     def _are_known(self, tick: Tick) -> bool:
         needed = (tick.sources, tick.partitions or 1)[: len(self._topics)]
@@ -54,7 +65,8 @@ class KnownPartitions:
 
 class Settled:
     """The settled time by all ticks that one reader has met, in all partitions of the first topic, or by those that
-    came through one partition of the second. After a gap the reader must begin with a new object.
+    came through one partition of the second. The reader must begin with a new object after a gap, and if the first
+    topic was made again with fewer partitions.
 
     sources: the largest number of partitions of the first topic that a tick named; 0 before the first tick.
     """
