@@ -70,6 +70,10 @@ class CatalogRefusedError(CatalogError, NeverError):
     """Never: the message says what is wrong with the call."""
 
 
+class LacksUpdatesError(CatalogRefusedError):
+    """Never: the delta lacks updates since the time of this batch. One that is read from now on may be loaded."""
+
+
 class Update(NamedTuple):
     """The record of a key from a time on, as its source says. time_ms: that time, by the source's clock,
     1..MAX_TIME_MS. record: None if the key was deleted. A source has one record of a key at a time; if it sends two for
@@ -225,8 +229,8 @@ class CatalogStore(CatalogReader, Protocol):
         damaged. Errors that `records` raises are passed on.
 
         Raises:
-            CatalogRefusedError: keys do not ascend, a key or record is too large, or the delta lacks updates since
-                `as_of_ms` (it is below the floor).
+            LacksUpdatesError: the delta lacks updates since `as_of_ms` (it is below the floor).
+            CatalogRefusedError: keys do not ascend, or a key or record is too large.
             CatalogUnavailableError: for example, the disk is full.
         """
 

@@ -21,6 +21,12 @@ from workers.pipeline.retry import Rest, RetryPolicy
 HOUR_MS = 3_600_000
 REAL = subprocess.Popen
 BEGAN_MS = 1_700_000_000_000
+CRASHES = """
+from workers.cli import main
+from workers.cli.session import Session
+Session.config = property(lambda _: 1 // 0)
+main()
+"""
 
 
 class FakeProcess:
@@ -174,6 +180,55 @@ def test_a_build_that_was_refused_waits_until_the_next_is_due_and_says_why(bench
     bench.now_s += 6 * 3_600 - 1
     assert not bench.begins()
     bench.now_s += 1
+    assert bench.begins()
+
+
+@pytest.mark.processes
+def test_a_build_that_crashes_is_not_one_that_was_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real command, with a bug in it. Python itself would end with the status of what was refused."""
+    builds: list[subprocess.Popen[bytes]] = []
+
+    def begin(command: list[str], **settings: Any) -> Any:
+        builds.append(REAL([command[0], "-c", CRASHES, *command[4:]], **settings))
+        return builds[0]
+
+    monkeypatch.setattr(catalogs.subprocess, "Popen", begin)
+    bench.known(0)
+    bench.builder.step()
+    builds[0].wait()
+    with capture_logs() as logs:
+        bench.builder.step()
+    [line] = logs
+    assert "ZeroDivisionError" in line["error"]
+    assert line["wait_s"] < 60
+
+
+def test_a_generation_that_comes_into_use_ends_the_rest_of_a_refused_build(bench: Bench) -> None:
+    bench.known(0)
+    bench.build(0)
+    bench.known(7)
+    assert bench.begins()
+    bench.begun[-1].code = 1
+    assert not bench.begins(), "it was refused"
+    bench.build(7)
+    assert not bench.begins(), "an operator has built"
+    bench.store.note_gap(BEGAN_MS + 8 * HOUR_MS)
+    bench.known(8.1)
+    assert bench.begins()
+
+
+def test_a_rollback_does_not_end_the_rest_of_a_refused_build(bench: Bench) -> None:
+    bench.known(0)
+    good = bench.build(0)
+    bench.known(1)
+    bench.build(1)
+    bench.known(8)
+    assert bench.begins()
+    bench.begun[-1].code = 1
+    assert not bench.begins(), "it was refused"
+    bench.store.use(good)
+    assert not bench.begins()
+    bench.now_s += 6 * 3_600
     assert bench.begins()
 
 

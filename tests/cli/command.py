@@ -20,7 +20,7 @@ from tests.cli.template import Forked
 from workers.app import wiring
 from workers.app.home import private, worker_lock
 from workers.cli import main
-from workers.cli.session import Session
+from workers.cli.session import BUG, Session
 from workers.cli.signals import Stop
 from workers.cli.work import all_idle, run_until
 from workers.following.ports import Ports
@@ -67,6 +67,7 @@ class Cli:
         result = CliRunner().invoke(main, ["--home", str(self.home), *map(str, words)], input=stdin)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
+        assert result.exit_code != BUG, result.stderr
         if code is not None:
             assert result.exit_code == code, f"{words}: exit {result.exit_code}\n{result.stdout}\n{result.stderr}"
         return result

@@ -26,6 +26,7 @@ from workers.app import home
 from workers.app.gauges import QueueGauges
 from workers.app.home import HomeBusyError
 from workers.cli import main
+from workers.cli.session import BUG, Session
 from workers.following import metrics
 
 
@@ -144,6 +145,15 @@ def test_a_directory_that_is_gone_is_not_taken_for_an_output(tmp_path: Path, mon
         2,
         "Error: the directory in which this was called: No such file or directory\n",
     )
+
+
+def test_a_bug_ends_a_command_with_a_status_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own for it is that of what was refused."""
+    monkeypatch.setattr(Session, "config", property(lambda _: 1 // 0))
+    result = CliRunner().invoke(main, ["--home", str(tmp_path), "status"])
+    assert result.exit_code == BUG
+    assert result.stderr.startswith("Traceback")
+    assert result.stderr.endswith("ZeroDivisionError: integer division or modulo by zero\n")
 
 
 def test_a_home_that_is_missing_says_how_to_make_one(empty: Cli) -> None:

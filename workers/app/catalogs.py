@@ -209,7 +209,8 @@ class Builder:
     build reads the whole follow store, and would make the writes of a worker in the same process slower.
 
     If a build failed, it is repeated soon. If it was refused, the next one waits as long as one after a build does: the
-    same would be refused again, at the same price.
+    same would be refused again, at the same price. Both rests end once another generation comes into use: somebody has
+    built.
 
     rest: the rests after failed builds. random: returns a number from 0 to 1.
     """
@@ -233,6 +234,8 @@ class Builder:
         self._build: _Build | None = None
         self._failed = False
         """Whether the latest build failed or was refused, and no other generation came into use since."""
+        self._used = ""
+        """The id of the generation that was in use at the last look."""
         self._is_away = False
         self._rest = rest
         self._random = random
@@ -284,6 +287,9 @@ class Builder:
         if current is None:
             return True
         latest = generations[-1]
+        if latest.current and latest.id != self._used:
+            self._rest.ended()  # it is no rollback, which would not change what is refused
+        self._used = current.id
         # If a generation is later than the current one and was used, it was rolled back. What was wrong with it may
         # still be wrong, so the next build waits until it is due, even if the current one lacks updates. One that the
         # latest build has loaded and not used is not that one.

@@ -9,12 +9,19 @@ from itertools import chain
 from typing import Final
 
 from feedstore.catalog.pins import entry_of, key_of
-from feedstore.catalog.port import CatalogStore, CatalogUnavailableError, Generation, InUse
+from feedstore.catalog.port import (
+    CatalogError,
+    CatalogStore,
+    CatalogUnavailableError,
+    Generation,
+    InUse,
+    LacksUpdatesError,
+)
 from feedstore.follows.port import MAX_PAGE, FollowStoreUnavailableError, PinState
 from feedstore.follows.store import FollowStore
 from feedstore.portions import chunks
 from workers.catalog import side_by_side
-from workers.catalog.load import SuspiciousGenerationError, refuse_smaller
+from workers.catalog.load import refuse_smaller
 from workers.catalog.side_by_side import Outcomes, in_each
 
 SAMPLE: Final = 1_000
@@ -42,9 +49,9 @@ def build(
     make it current whatever its size, and whatever was decided meanwhile.
 
     Outcomes that failed:
-        SuspiciousGenerationError: the generation is loaded and not used.
-        CatalogRefusedError: updates since the build began are not in the delta yet.
-        CatalogUnavailableError: it may be loaded; build again.
+        SuspiciousGenerationError: the generation is much smaller than the current one; it is loaded and not used.
+        CatalogUnavailableError: it may be loaded, and is not used; build again. So is one that differs from the follow
+            store, and one of which updates were lost meanwhile.
 
     Raises FollowStoreUnavailableError: nothing has changed in any cluster; build again.
     """
@@ -60,7 +67,12 @@ def build(
     used, refused = in_each(
         loaded, lambda name: _used(stores[name], follows, loaded[name], sample.pins, before[name], force=force)
     )
-    return Outcomes(used, away | failed | refused)
+    return Outcomes(used, away | {name: _of_build(error) for name, error in failed.items()} | refused)
+
+
+def _of_build(error: CatalogError) -> CatalogError:
+    """The error of a load as one of its build: a build that begins later is of a later time."""
+    return CatalogUnavailableError(str(error)) if isinstance(error, LacksUpdatesError) else error
 
 
 def _used(
@@ -88,8 +100,8 @@ def _in_use(store: CatalogStore, *, force: bool) -> InUse:
 
 
 def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Generation, pins: list[int]) -> None:
-    """Raises SuspiciousGenerationError if the record of one of these pins differs from the follow store's;
-    CatalogUnavailableError if the follow store does not answer.
+    """Raises CatalogUnavailableError if the record of one of these pins differs from the follow store's, or if the
+    follow store does not answer.
     """
     differing: list[int] = []
     try:
@@ -100,7 +112,7 @@ def _refuse_differing(store: CatalogStore, follows: FollowStore, generation: Gen
             f"generation {generation.id} is not used, because it cannot be compared with the follow store: {error}"
         ) from error
     if differing:
-        raise SuspiciousGenerationError(
+        raise CatalogUnavailableError(
             f"generation {generation.id} is not used: {len(differing)} of {len(pins)} records that were compared, pin"
             f" {differing[0]} among them, differ from the follow store: build again"
         )

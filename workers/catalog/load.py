@@ -28,7 +28,7 @@ def load(
 
     Outcomes that failed:
         SuspiciousGenerationError: it is not used, and perhaps not loaded.
-        CatalogRefusedError: the delta lacks updates since `as_of_ms`.
+        LacksUpdatesError: the delta lacks updates since `as_of_ms`.
         CatalogUnavailableError: it may be loaded; load it again.
 
     Raises the errors of `entries`: nothing has changed in any cluster.

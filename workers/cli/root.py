@@ -6,6 +6,7 @@ import faulthandler
 import os
 import signal
 import sys
+import traceback
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +25,7 @@ from workers.app.hints import shown
 from workers.cli import output
 from workers.cli.output import Heartbeat, OutputClosedError, OutputError, ProgressLine, note
 from workers.cli.session import (
+    BUG,
     CLOSED,
     INTERRUPTED,
     NOT_NOW,
@@ -95,6 +97,9 @@ class _Feedctl(click.Group):
             # From help, or from an error's own line: click writes both.
             note(f"Error: the output cannot be written: {error.strerror}")
             sys.exit(NOT_NOW)
+        except Exception:  # noqa: BLE001 - whatever it is: programs that start this one must know it from a refusal
+            traceback.print_exc()
+            sys.exit(BUG)
         finally:
             hints.forget_home()
 
@@ -222,6 +227,7 @@ def main(ctx: click.Context, home: Path, log_level: str | None) -> None:
       1  something was found or refused: differences, bad lines, dead letters, a worker that failed
       2  the command line or the configuration is wrong, or a store is lost, damaged or of another version
       3  try later: a store is unavailable, a worker holds the home, or there is no answer yet
+     70  a bug of the program, with its traceback on stderr
     130  stopped by Ctrl-C
     141  the reader of the output closed it
 

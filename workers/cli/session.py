@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from workers.app.writer_process import WriterProcess
     from workers.following.ports import Ports
 
-DONE, REFUSED, USAGE, NOT_NOW, INTERRUPTED, CLOSED = 0, 1, 2, 3, 130, 141
-"""The exit codes; `feedctl --help` says what they mean. The last two are those of shells for SIGINT and SIGPIPE."""
+DONE, REFUSED, USAGE, NOT_NOW, BUG, INTERRUPTED, CLOSED = 0, 1, 2, 3, 70, 130, 141
+"""The exit codes; `feedctl --help` says what they mean. BUG is EX_SOFTWARE of sysexits(3): an interpreter ends with 1
+after an error that is not caught, as if something had been refused. The last two are those of shells for SIGINT and
+SIGPIPE.
+"""
 
 
 class CommandRefusedError(click.ClickException):
