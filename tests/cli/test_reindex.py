@@ -550,7 +550,7 @@ def test_a_reindex_that_dies_once_nothing_shows_the_loss_any_more_leaves_nothing
     _record(cli, model, 20)
     _relay_all(cli)
     with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
-        file.execute("DELETE FROM positions")
+        file.execute("DELETE FROM positions WHERE consumer_group = ?", (EXPANDER,))
     with cli.ports(access="write") as ports:
         wiring.ticker(ports, configuration.load(cli.home, {})).tick()
     _die_after(FollowStore, "relay_again", cli, monkeypatch)
@@ -635,7 +635,7 @@ def test_actions_are_lost_if_something_was_relayed_and_their_group_has_no_positi
     if relayed:
         _relay_all(cli)
     with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
-        file.execute("DELETE FROM positions")
+        file.execute("DELETE FROM positions WHERE consumer_group = ?", (EXPANDER,))
 
     if relayed:
         assert cli.hint("reindex") in cli("status", code=1).stdout

@@ -5,7 +5,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Final, assert_never
 
@@ -55,7 +55,9 @@ _AGAIN_S: Final = 5.0
 _REFUSED: Final = 1
 """The exit status of a build that another one like it will not help: its generation is suspicious, for example."""
 _SAID_BYTES: Final = 2_000
-"""How much of what a build said is logged: the end, where its error is."""
+"""How much of what a build said is named as the reason if it has failed: the end, where its error is."""
+_READ_BYTES: Final = 65_536
+"""How much of it is read at once: all that a pipe holds, so that lines are not cut."""
 
 StageOf = Callable[[Ports, Config, StageSpec[Any]], Stage[Any]]
 
@@ -174,7 +176,9 @@ def collector(name: str, store: CatalogStore, keep: int, clock: Callable[[], flo
 
 
 class _Build:
-    """A build in a process of its own. Raises OSError if it cannot be started."""
+    """A build in a process of its own. What it says on stderr goes to that of this process, as its own log lines do.
+    Raises OSError if it cannot be started.
+    """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(  # noqa: S603 - this program
@@ -188,7 +192,9 @@ class _Build:
     def poll(self) -> int | None:
         """Its exit status, once it has ended. Call it often: what it says meanwhile has little room."""
         code = self._process.poll()
-        while part := self._stderr.read(_SAID_BYTES):
+        while part := self._stderr.read(_READ_BYTES):
+            with suppress(OSError):  # its reader has gone
+                os.write(2, part)
             self._said = (self._said + part)[-_SAID_BYTES:]
         if code is not None:
             self._stderr.close()
