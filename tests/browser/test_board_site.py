@@ -455,7 +455,7 @@ def test_a_refusal_by_a_board_that_was_left_is_told(look: Look) -> None:
     told = f"Pin {pin} of board {look.board} was not moved"
     look.sight.says("said", told, "somebody was faster")
     look.sight.says("board-problem", told, "Somebody was faster")
-    assert look.sight.is_in_front("board-problem"), "it is seen in the feed too"
+    look.sight.until(lambda: look.sight.is_in_front("board-problem"), "it is seen in the feed too")
     look.goes_to("?user=2")
     look.sight.until(lambda: not look.sight.is_shown("board-problem"), "who has gone further has seen it")
 
