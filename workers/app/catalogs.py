@@ -259,7 +259,6 @@ class Builder:
                 self._not_built(self._build_ms / 1_000 if code == _REFUSED else _AGAIN_S, code=code, error=said)
             else:
                 self._rest.ended()
-                _log.info("catalog.built", loop=self.name, said=said)
         elif self._is_due() and not self._rest.is_resting():
             try:
                 self._build = _Build(self._command)
