@@ -164,9 +164,7 @@ class Recorder:
         self._points: deque[Mapping[tuple[str, str], float]] = deque(maxlen=points)
 
     def take(self, at_ms: int, counts: Counts) -> None:
-        """Takes a sample. If the clock has been put back, samples with later times go, because times
-        must ascend.
-        """
+        """Takes a sample. If the clock was put back, the samples with later times go, because times must ascend."""
         while self._times_ms and at_ms <= self._times_ms[-1]:
             self._times_ms.pop()
             self._points.pop()
