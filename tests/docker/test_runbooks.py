@@ -89,7 +89,7 @@ def test_a_named_container_and_a_linked_place_are_there(path: Path) -> None:
 
 
 def test_the_table_of_drills_says_how_long_each_fault_lasts() -> None:
-    rows = re.findall(r"^\| (`.*?) \|.*\| (\d+) s[^|]*\|$", text(PROJECT / "docs" / "docker.md"), re.MULTILINE)
+    rows = re.findall(r"^\| (`.*?) \|.*\| (\d+) s[^|]*\|$", text(PROJECT / "docs" / "drills.md"), re.MULTILINE)
     said = {name: float(hold) for cell, hold in rows for name in re.findall(r"`([\w-]+)`", cell) if name in DRILLS}
     of_meta = {name for name in DRILLS if name.endswith("-with-meta")}  # a row for all of them
     assert said == {name: drill.hold_s for name, drill in DRILLS.items() if name not in of_meta}
