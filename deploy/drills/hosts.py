@@ -220,7 +220,7 @@ class Hosts:
         code, (said, complained) = self._container(name).exec_run(["python3", "-c", _AGENT, *words], demux=True)
         if code != 0:
             raise HostError(f"{name}: {words[0]}: {(complained or said or b'').decode(errors='replace').strip()}")
-        return json.loads(said)
+        return _answer(said, f"{name}: {words[0]}")
 
     def _in_helper(self, container: Any, *words: str, **rights: Any) -> float:
         """Runs the agent in a container of its own, as root: the clusters' containers have no rights, and must have
@@ -244,9 +244,16 @@ class Hosts:
             status = helper.wait(timeout=_HELPER_S)["StatusCode"]
             if status != 0:
                 raise HostError(f"{words[0]}: {helper.logs(stdout=False).decode(errors='replace').strip()}")
-            return _moment(json.loads(helper.logs(stderr=False)), before)
+            return _moment(_answer(helper.logs(stderr=False), words[0]), before)
         finally:
             helper.remove(force=True)
+
+
+def _answer(said: bytes | None, asked: str) -> Any:
+    """What the agent printed. On a busy machine the engine may lose the output of a program that has succeeded."""
+    if not said:
+        raise HostError(f"{asked}: it was done, and the engine has lost the answer")
+    return json.loads(said)
 
 
 def _moment(said: Any, before_s: float) -> float:

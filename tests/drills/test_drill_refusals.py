@@ -233,6 +233,7 @@ class Engine:
         self.told: list[Any] = []
         self.said: dict[str, Any] = {}
         self.status = 0
+        self.loses_answers = False
         self.containers = self
         self.id, self.image = "c0ffee", SimpleNamespace(id="sha256:1")
         self.labels = {"feedstore.drillable": "true", "feedstore.cluster": "b", "feedstore.role": "standby"}
@@ -253,7 +254,7 @@ class Engine:
 
     def create(self, image: str, command: Any, **words: Any) -> Any:
         self.told.append((image, command, words))
-        text = json.dumps({"at_s": time.monotonic(), **self.said}).encode()
+        text = b"" if self.loses_answers else json.dumps({"at_s": time.monotonic(), **self.said}).encode()
         return SimpleNamespace(
             start=lambda: self.told.append("start"),
             wait=lambda **_: {"StatusCode": self.status},
@@ -275,6 +276,8 @@ class Engine:
         self.told.append(words)
         if not demux:
             return self.status, b"regionserver: no connection\n"
+        if self.loses_answers:
+            return self.status, (None, None)
         return self.status, (json.dumps({"at_s": 0.0, **self.said}).encode(), b"no such")
 
     def logs(self, **words: Any) -> bytes:
@@ -323,6 +326,20 @@ def test_a_helper_that_fails_says_why_and_goes_again(engine: Engine) -> None:
     with pytest.raises(HostError, match="shell: iptables: no"):
         Hosts(engine).in_network("b-host-1", "iptables -S")
     assert engine.told[-1] == "remove"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda hosts: hosts.state("b-host-1", 16000),
+        lambda hosts: hosts.signal("b-host-1", ["regionserver"], 9),
+        lambda hosts: hosts.in_network("b-host-1", "iptables -S"),
+    ],
+)
+def test_an_answer_that_the_engine_has_lost_is_an_error_of_the_host(engine: Engine, call: Any) -> None:
+    engine.loses_answers = True
+    with pytest.raises(HostError, match="lost the answer"):
+        call(Hosts(engine))
 
 
 def test_what_an_interrupted_drill_left_is_taken_away(engine: Engine) -> None:
