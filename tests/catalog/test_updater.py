@@ -1,17 +1,23 @@
 """Keeping a delta fresh from a queue, whatever becomes of either."""
 
-from collections.abc import Iterator
+import random
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
+from feedstore.catalog.port import CatalogUnavailableError
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
 from tests.catalog.memory_catalog import MemoryCatalog
-from tests.queue.memory_queue import MemoryQueue
+from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
 from workers.app.catalogs import pin_updates
-from workers.catalog.updater import CLOCKS_APART_MS, OlderDeltaError, Updater, updater_group
+from workers.catalog.updater import CLOCKS_APART_MS, OlderDeltaError, Updater, UpdateSlots, updater_group
 from workers.following.messages import Range, RangeTask, Task, decode_actions, encode_action
 from workers.following.topics import ACTIONS
+from workers.pipeline.retry import RetryPolicy
+from workers.pipeline.spec import StageSpec
+from workers.pipeline.stage import Stage
 from workers.pipeline.ticks import Tick
 from workers.queue.port import GroupBusyError
 
@@ -289,3 +295,60 @@ def test_a_range_of_a_fanout_says_nothing() -> None:
     action = PinSaved(Pin(3, 7, 70, 1_000), START)
     assert len(pin_updates(Task(action))) == 1
     assert pin_updates(RangeTask(Range(action.pin.followees()[0], 5, 9), [action])) == ()
+
+
+class Away:
+    """A catalog that is away and counts the calls that find that out."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.is_away = True
+        self.entered = 0
+
+    def enter(self, bodies: Sequence[Task | RangeTask]) -> None:
+        updates = [update for body in bodies for update in pin_updates(body)]
+        if not updates:
+            return
+        self.calls += 1
+        if self.is_away:
+            raise CatalogUnavailableError("it is away")
+        self.entered += len(updates)
+
+
+def test_while_a_catalog_is_away_it_is_asked_now_and_then_whatever_comes_that_says_nothing_to_it(bench: Bench):
+    """What says nothing to it succeeds, and is no sign that the catalog answers: every message that waits would be
+    tried again with every follow.
+    """
+    store, now_s = Away(), 0.0
+    spec: StageSpec[Any] = StageSpec(
+        group=GROUP,
+        topic=ACTIONS,
+        encode=encode_action,
+        handle=store.enter,
+        ticks=lambda _: None,
+        slots=UpdateSlots(pin_updates),
+    )
+    policy = RetryPolicy()
+    stage = Stage(
+        spec,
+        bench.queue.consumer(ACTIONS, GROUP),
+        MemoryDeadLetters(),
+        policy,
+        random.Random(1),
+        lambda: now_s,
+        lambda: bench.now_ms,
+        patience_s=0.0,
+    )
+    for pin in range(100):
+        bench.save(1 + pin % 19)
+        bench.queue.publish(ACTIONS, [encode_action(Task(Followed(1, user(2), 3, 4)))])
+        stage.step()
+        now_s += 1.0
+    assert not store.entered
+    assert store.calls <= 25, "about as often as one message alone would be tried"
+    store.is_away = False
+    while not stage.idle():
+        now_s += 1.0
+        stage.step()
+    assert store.entered == 100
+    stage.close()

@@ -24,7 +24,7 @@ from feedstore.errors import NotNowError
 from workers.catalog.listener import Hears, Listener, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
-from workers.catalog.updater import OlderDeltaError, PostedUpdater, Updater, posted_to, updater_group
+from workers.catalog.updater import OlderDeltaError, PostedUpdater, Updater, UpdateSlots, posted_to, updater_group
 from workers.following.groups import UPDATES_TICKER
 from workers.following.messages import RangeTask, Task, encode_action
 from workers.following.ports import Ports
@@ -139,14 +139,16 @@ def _updater(ports: Ports, config: Config, name: str, cluster: str, store: Catal
     kept_ms = config.limits.action_age_ms
     topic: Topic[Any]
     encode: Callable[[Any], bytes]
+    updates_of: Callable[[Any], Iterable[Update]]
     updater: Updater[Any]
     match kind_of(name).source:
         case "pins":
-            topic, encode, then = ACTIONS, encode_action, "it is built again"
-            updater = Updater(store, pin_updates, ports.queue, topic, group, ports.follows.now, kept_ms)
+            topic, encode, updates_of, then = ACTIONS, encode_action, pin_updates, "it is built again"
+            updater = Updater(store, updates_of, ports.queue, topic, group, ports.follows.now, kept_ms)
         case "files":
-            topic, encode, then = UPDATES, encode_update, "load a batch that is read from now on"
-            updater = PostedUpdater(store, posted_to(name), ports.queue, topic, group, ports.clock, kept_ms)
+            topic, encode, updates_of = UPDATES, encode_update, posted_to(name)
+            then = "load a batch that is read from now on"
+            updater = PostedUpdater(store, updates_of, ports.queue, topic, group, ports.clock, kept_ms)
         case unknown:
             assert_never(unknown)
 
@@ -157,6 +159,7 @@ def _updater(ports: Ports, config: Config, name: str, cluster: str, store: Catal
             encode=encode,
             handle=updater.enter,
             ticks=updater.tick,
+            slots=UpdateSlots(updates_of),
             lost=f"updates of the catalog {name} in cluster {cluster} were lost: {then}",
         )
         return stage_of(ports, config, spec)

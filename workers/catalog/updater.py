@@ -25,8 +25,33 @@ Body = TypeVar("Body")
 CLOCKS_APART_MS: Final = 10_000
 """The clocks of the source and of the queue differ by less than this."""
 
+_THE_CATALOG: Final = frozenset({0})
+_NOTHING: Final = frozenset[int]()
+
 _AHEAD_AGAIN_MS: Final = 600_000
 """A tick that is ahead is logged if none was for so long: the log would get a line for each."""
+
+
+class UpdateSlots(Generic[Body]):
+    """The slots of a catalog, as a stage asks for them: it is one slot. A message that says nothing to it needs none:
+    so it neither waits if the catalog is away, nor shows that the catalog answers.
+
+    updates_of: returns what a message says to the catalog.
+    """
+
+    count = 1
+
+    def __init__(self, updates_of: Callable[[Body], Iterable[Update]]) -> None:
+        self._updates_of = updates_of
+
+    def needed(self, body: Body) -> frozenset[int]:
+        return _THE_CATALOG if any(True for _ in self._updates_of(body)) else _NOTHING
+
+    def divided(self, body: Body, slots: frozenset[int]) -> None:
+        """None: no message needs several slots."""
+
+    def halved(self, body: Body) -> None:
+        """None: a message is entered as a whole."""
 
 
 class OlderDeltaError(Exception):
