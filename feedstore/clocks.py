@@ -43,7 +43,11 @@ OFF_MAX: Final = 100
 """The most processes whose clocks were off that a home remembers: the latest."""
 
 _WORDS_MAX: Final = 60
+_UPTIME: Final = Path("/proc/uptime")
 _UPTIME_BYTES: Final = 64
+_LOOK_MS: Final = 100
+"""A look at the clocks of a machine that took longer than this is repeated, up to _AGAIN_MAX times."""
+_AGAIN_MAX: Final = 10
 _START_FIELD: Final = 19
 """The field of /proc/PID/stat with the start of the process, counted from the field that follows the name."""
 
@@ -141,24 +145,36 @@ def wall_ms() -> int:
 
 
 class Machine:
-    """The clocks of this machine. wall_ms: this process's own clock.
+    """The clocks of this machine. wall_ms: this process's own clock. uptime: the kernel's file.
 
     The uptime is read from the kernel's own file: a clock that is false for one process (as in a time shift for tests)
     is false for its monotonic clocks as well, as a rule. That file stays open: a process that has no descriptors left
     for a moment still knows the time.
     """
 
-    def __init__(self, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, wall_ms: Callable[[], int], uptime: Path = _UPTIME) -> None:
         self.wall_ms = wall_ms
         self._boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
-        self._uptime = os.open("/proc/uptime", os.O_RDONLY)
+        self._uptime = os.open(uptime, os.O_RDONLY)
         weakref.finalize(self, os.close, self._uptime).atexit = False
 
     def __call__(self) -> Moment:
+        before_ms, up_ms, wall_ms = self._look()
+        for _ in range(_AGAIN_MAX):
+            if 0 <= wall_ms - before_ms <= _LOOK_MS:
+                break
+            # The process was suspended meanwhile: the clocks are not of one moment. Its own would seem to be off, and
+            # an anchor that it wrote would be wrong until the next boot.
+            before_ms, up_ms, wall_ms = self._look()
+        return Moment(wall_ms, up_ms, self._boot)
+
+    def _look(self) -> tuple[int, int, int]:
+        """The wall clock, the uptime, and the wall clock once more."""
+        before_ms = self.wall_ms()
         # `pread`, because threads, and processes forked from this one, share the position of the descriptor.
         up_s = os.pread(self._uptime, _UPTIME_BYTES, 0).decode().partition(" ")[0]
         whole, _, hundredths = up_s.partition(".")
-        return Moment(self.wall_ms(), int(whole) * 1_000 + int(f"{hundredths:0<3}"), self._boot)
+        return before_ms, int(whole) * 1_000 + int(f"{hundredths:0<3}"), self.wall_ms()
 
 
 def steady(wall_ms: Callable[[], int], clock: Callable[[], float]) -> Callable[[], int]:

@@ -319,6 +319,22 @@ def test_the_clocks_of_this_machine() -> None:
     assert 0 < first.up_ms <= second.up_ms
 
 
+def test_the_clocks_of_a_machine_are_of_one_moment_although_its_process_was_suspended_between_two_looks(
+    home: Home, tmp_path: Path
+) -> None:
+    uptime = tmp_path / "uptime"
+    suspended_ms = [0, 7_000, 8_000]
+
+    def wall_ms() -> int:
+        home.passes(suspended_ms.pop(0) if suspended_ms else 0)
+        uptime.write_text(f"{home.machine().up_ms / 1_000:.2f} 0.00\n", encoding="utf-8")
+        return home.machine.wall_ms()
+
+    wall_ms()
+    machine = Machine(wall_ms, uptime)
+    assert machine()[:2] == home.machine()[:2]
+
+
 def test_a_machine_is_read_while_the_process_has_no_descriptors_left() -> None:
     machine = Machine(lambda: NOW)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
