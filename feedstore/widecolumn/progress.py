@@ -450,10 +450,17 @@ class Progress:
         self._store.apply([Put([(self._row(_MADE), at_ms)], [_HOLD.pack(at_ms, 0)])])
 
     def made_ms(self) -> int:
-        """When the cluster was created again; 0 if it never was. Looked up once: no process writes it meanwhile."""
+        """When the cluster was created again; 0 if it never was. Looked up once: see `renewals`."""
         if self._made_ms is None:
             self._made_ms = max((cell.timestamp for cell in self._store.cells(self._row(_MADE))), default=0)
         return self._made_ms
+
+    def renewals(self) -> tuple[int, int]:
+        """Changes if the cluster is created again, or its times are brought back. What was read or noted before counts
+        in the earlier cluster, or by the earlier times. A `Progress` holds some of it: make another one.
+        """
+        times, made = self._store.cells_of([_TIMES, self._row(_MADE)])
+        return max((cell.timestamp for cell in times), default=0), max((cell.timestamp for cell in made), default=0)
 
     def began(self) -> bool:
         """Whether the cluster is not new: a tick has come through, or it was created again."""
@@ -553,7 +560,7 @@ class Progress:
         return _ROW(kind, number * _NUMBERS + self._times_in_use())
 
     def _times_in_use(self) -> int:
-        """The number of the times in use. Looked up once, except for a watermark: it changes while no writer runs."""
+        """The number of the times in use. Looked up once, except for a watermark: see `renewals`."""
         if self._times is None:
             self._times = max((cell.timestamp for cell in self._store.cells(_TIMES)), default=0)
         return self._times

@@ -16,7 +16,7 @@ from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.spec import StageSpec
-from workers.pipeline.stage import ENOUGH_BYTES, Stage
+from workers.pipeline.stage import ENOUGH_BYTES, SILENT_S, Stage
 from workers.pipeline.ticks import Tick
 from workers.queue.port import (
     Consumer,
@@ -1056,6 +1056,39 @@ def test_what_was_polled_ahead_is_noted_once_a_poll_has_found_nothing() -> None:
     bench.stage.step()
     assert notes[1:] == [{0: (1, 3)}]
     assert bench.lag() == 0
+
+
+def test_a_stage_looks_at_its_notes_before_it_tries_anything_after_a_silence() -> None:
+    """It may have been suspended, and others may have changed what it goes by."""
+    notes: list[Mapping[int, tuple[int, int]]] = []
+    away: Exception | None = None
+
+    def note(spans: Mapping[int, tuple[int, int]]) -> None:
+        notes.append(spans)
+        if away is not None:
+            raise away
+
+    bench = Bench()
+    bench.reopen(note=note)
+    bench.publish("0")
+    bench.stage.step()
+    assert notes == [{0: (0, 1)}]
+
+    bench.now_s += SILENT_S
+    bench.publish("1")
+    bench.stage.step()
+    assert (notes[1:], bench.done) == ([{}, {0: (1, 2)}], ["0", "1"])
+
+    bench.now_s += SILENT_S
+    bench.publish("2")
+    away = KeyError("it is another one")
+    with pytest.raises(KeyError):
+        bench.stage.step()
+    assert bench.done == ["0", "1"]
+
+    away = UnavailableError("no region")
+    bench.stage.step()
+    assert bench.done == ["0", "1", "2"], "what can be done must not wait for its notes"
 
 
 def test_a_poll_that_brings_nothing_does_not_say_that_the_queue_answers_again(

@@ -32,7 +32,10 @@ WITNESS_EVERY_S: Final = 1.0
 
 
 class OlderClusterError(Exception):
-    """A cluster has gone back since the last look at it. Its group must go back too, before it does anything else."""
+    """A cluster has gone back since the last look at it. Its group must go back too, before it does anything else. Or
+    the cluster is another one: it was created again, or its times were brought back. What its group remembers of it is
+    not true any more.
+    """
 
 
 def begin_groups(queue: Queue, clusters: Iterable[str]) -> None:
@@ -194,6 +197,7 @@ class Applied:
         self, replica: Replica, queue: Queue, topic: Topic[object], group: str, clock: Callable[[], float]
     ) -> None:
         self._cluster = replica.name
+        self._replica = replica
         self._progress = Progress(replica.progress)
         self._witnesses = Witnesses(replica.tables[FEEDS], self._progress)
         self._queue = queue
@@ -202,6 +206,7 @@ class Applied:
         self._clock = clock
         self._mark_again_s = clock()
         self._seen: dict[tuple[int, int], int] = {}
+        self._renewals: tuple[int, int] | None = None
 
     def begin(self) -> None:
         """Moves the group back to what its cluster has applied, if it is past that. Call it before the group's consumer
@@ -212,8 +217,11 @@ class Applied:
             GroupBusyError: other members of the group are still there: later.
             UnavailableError, QueueUnavailableError: later.
         """
+        self._progress = Progress(self._replica.progress)  # another one: see `renewals`
+        self._witnesses = Witnesses(self._replica.tables[FEEDS], self._progress)
         with suppress(UnavailableError):
             self._refuse_lost()
+        self._renewals = self._progress.renewals()
         ids = _ids(self._queue)  # before the look: if a topic is made again now, that shows later
         self._refuse_earlier_topic()
         _note_topics(self._progress, ids)
@@ -233,12 +241,17 @@ class Applied:
         message and the one after the last. If it is empty, this only looks whether the cluster has gone back.
 
         Raises:
-            OlderClusterError: the cluster has gone back; nothing was noted.
+            OlderClusterError: the cluster has gone back, or is another one; nothing was noted.
             PositionLostError: the cluster's feeds were emptied or put back, or the topic was made again, and the
                 cluster must be rebuilt; nothing was noted.
             UnavailableError, QueueUnavailableError: later.
         """
         number = NUMBERS[self._topic]
+        # Commands that change this wait for the end of all writers. One that is suspended, or cut off from the queue,
+        # counts as ended after some seconds, and may continue later.
+        renewals = self._progress.renewals()
+        if self._renewals not in {None, renewals}:
+            raise OlderClusterError(f"{self._cluster}: was created again, or its times were brought back")
         noted = self._progress.applied()
         for key, offset in self._seen.items():
             if noted.get(key, 0) < offset:

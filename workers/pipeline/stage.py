@@ -51,6 +51,9 @@ POLLS_PAST_TURNS: Final = 10
 """How many more polls skip messages that wait for their turn, or fill a batch, before something is tried."""
 NOTE_EVERY_S: Final = 1.0
 """How often a busy stage notes and commits what it has done: the most work that is repeated after a kill."""
+SILENT_S: Final = 5.0
+"""A stage that has not looked at its notes for so long may have been suspended, or cut off from the queue. Then it
+counts as ended after some seconds, and others may have changed what it relies on: it looks before it tries anything."""
 ENOUGH_BYTES: Final = 100_000
 """With this many bytes of messages a stage waits for no more: a writer hands about as much to its cluster at once."""
 
@@ -85,6 +88,7 @@ class Stage(Generic[Body]):
         self._clock, self._wall_ms = clock, wall_ms
         self._patience_s = patience_s
         self._noted_s = clock() - NOTE_EVERY_S
+        self._looked_s = clock()
         self._next_lot_s = clock()
         self._quiet = True  # this step and the one before polled nothing to handle
         self._worked = 0  # how often something got done
@@ -132,6 +136,7 @@ class Stage(Generic[Body]):
         self._quiet = not self._ready
         polled = self._ask_queue(self._take_in)
         self._take_due()
+        self._look_after_silence()
         worked = self._work(in_time)
         if self._burials.waiting:
             worked = self._burials.bury_some(in_time, self._worked) or worked
@@ -299,8 +304,16 @@ class Stage(Generic[Body]):
             return False
         if not self._calls.answers(self._notes_away, lambda: note(spans), self._worked):
             return False
-        self._noted_s = self._clock()
+        self._noted_s = self._looked_s = self._clock()
         return True
+
+    def _look_after_silence(self) -> None:
+        """Gives `note` an empty mapping if it was not called for long. If it does not answer now, work continues."""
+        note = self._spec.note
+        if note is None or not self._ready or self._clock() - self._looked_s < SILENT_S:
+            return
+        if self._calls.answers(self._notes_away, lambda: note({}), self._worked):
+            self._looked_s = self._clock()
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Passes ticks on; whether they were taken. If not, they are passed on again after a while."""
