@@ -326,6 +326,59 @@ def test_a_queue_of_fewer_partitions_than_the_lost_one_is_refused(empty: Cli, mo
     assert not (empty.home / "data" / "queue.db").exists()
 
 
+@pytest.mark.processes
+def test_a_queue_that_is_older_than_its_clusters_is_replaced_before_anything_is_rebuilt(
+    cli: Cli, tmp_path: Path
+) -> None:
+    """Actions that the copy lacks count as relayed. Clusters that were rebuilt would lack those that were not expanded,
+    and once enough has been expanded, nothing would show it any more.
+    """
+    queue = cli.home / "data" / "queue.db"
+    model = Model(random.Random(10))
+    _record(cli, model, 40)
+    cli.work()
+    shutil.copy(queue, tmp_path / "copy")
+    _record(cli, model, 40)
+    cli.work()
+    _record(cli, model, 20)
+    _relay_all(cli)
+    _lose(cli)
+    shutil.copy(tmp_path / "copy", queue)
+
+    then = f"move the file away, then: {cli.hint('reindex')}"
+    for _ in range(2):  # it still shows after something has worked
+        worked = cli.process("work", "--until-idle", code=1).stderr
+        assert f"{queue}: older than cluster " in worked
+        assert then in worked
+    for words in (["rebuild", "--all"], ["rebuild", "--all", "--cluster", "b"], ["reindex"]):
+        assert then in cli(*words, code=2).stderr, words
+    assert f"problem   {queue}: older than cluster " in cli("status", code=1).stdout
+
+    queue.rename(tmp_path / "queue.db")
+    cli("reindex")
+    cli.work()
+    _right(cli, model)
+
+
+def test_a_cluster_that_is_ahead_of_the_queue_by_itself_stops_no_other(cli: Cli) -> None:
+    """It was away while a new queue was made, for example, and is behind in time."""
+    model = Model(random.Random(11))
+    _record(cli, model, 40)
+    cli.work()
+    with cli.ports(access="write") as ports:
+        lone = Progress(ports.replicas["b"].progress)
+        lone.hold([(wall_ms() - 60_000, 2**62)])
+        note_new_queue(lone, 1, 1_000_000)
+    _record(cli, model, 20)
+
+    with cli.ports(access="write") as ports:
+        _relay_all(cli)
+        _land(ports, configuration.load(cli.home, {}), "a")
+
+    assert _feeds(cli, "a") == model.feeds()
+    assert cli.hint("rebuild --all --cluster b") in cli("status", code=1).stdout
+
+
 def _garbage(queue: Path) -> None:
     queue.write_bytes(b"no database" * 1_000)
 

@@ -318,6 +318,14 @@ def refuse_unsafe(ports: Ports, config: Config, clusters: Iterable[str] = ()) ->
             continue
 
 
+def refuse_older_queue(ports: Ports, config: Config) -> None:
+    """Refuses a queue in a file that was put back from a copy: `lost_actions.refuse_older`. Topics of Kafka have ids,
+    which say that. Raises DamagedQueueError, QueueUnavailableError.
+    """
+    if config.queue_file is not None:
+        lost_actions.refuse_older(ports, config.queue_file)
+
+
 def other_partitions(config: Config, found: Iterable[int]) -> str | None:
     """The fault of a queue whose topics have other numbers of partitions than feed.toml says, and how to mend it; None
     if they agree. Everything works with the partitions that exist; a queue that is made again gets what feed.toml says.
@@ -463,6 +471,7 @@ def expander(ports: Ports, config: Config) -> Loop:
 
     def begin() -> None:
         lost_actions.refuse_lost(ports, can_wait=True)
+        refuse_older_queue(ports, config)
         if not ports.queue.positions(ACTIONS, EXPANDER):
             begin_groups(ports.queue, ports.replicas)
 

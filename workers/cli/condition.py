@@ -229,6 +229,7 @@ def _damaged(ports: Ports, config: Config) -> str | None:
     try:
         if config.queue_file is not None:
             refuse_damaged(config.queue_file, landed.groups(ports))
+        wiring.refuse_older_queue(ports, config)
     except MisconfiguredError as error:
         return str(error)
     return None

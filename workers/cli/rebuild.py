@@ -6,7 +6,7 @@ from functools import partial
 import click
 
 from feedstore.widecolumn import UnavailableError
-from workers.app import metering, until
+from workers.app import metering, until, wiring
 from workers.app import rebuild as rebuilding
 from workers.app.home import HomeBusyError
 from workers.cli.output import ProgressLine, heartbeat, note, plural
@@ -54,6 +54,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
             with session.ports("read", feeds=False) as ports:
                 refuse_shards_apart(ports)
                 refuse_lost(ports)
+                wiring.refuse_older_queue(ports, session.config)
                 # All of a large cluster is read, which takes long and changes nothing: a signal ends it at once.
                 lost = [name for name in names if rebuilding.needs_new(ports, session.config, name)]
                 if lost and not everybody:

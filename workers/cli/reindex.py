@@ -6,6 +6,7 @@ from contextlib import nullcontext
 import click
 
 from workers.app import reindex as reindexing
+from workers.app import wiring
 from workers.cli.output import answer, emit_json, note, plural, when
 from workers.cli.session import REFUSED, Session, TryLaterError, json_option, pass_session
 from workers.following import landed, lost_actions
@@ -81,6 +82,7 @@ def _lost_actions(session: Session, *, everything: bool) -> reindexing.Reindexed
     with session.ports("read", feeds=False) as ports:
         if path is not None:
             refuse_damaged(path, landed.groups(ports))
+        wiring.refuse_older_queue(ports, session.config)
         if not lost_actions.are_lost(ports):
             note(
                 "there is a queue, and no action was lost on its way to the expander, so nothing was changed; to"

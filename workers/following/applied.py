@@ -117,15 +117,20 @@ def _positions_are_gone(cluster: str, queue: Queue) -> bool:
     return not all(queue.positions(topic, group) for topic, group in cluster_groups(cluster))
 
 
+def are_ahead(applied: Mapping[tuple[int, int], int], queue: Queue) -> bool:
+    """Whether more has been applied, as a cluster has noted it, than there ever was. Raises QueueUnavailableError."""
+    ends = {number: queue.ends(topic) for topic, number in NUMBERS.items()}
+    return any(offset > ends[number].get(partition, 0) for (number, partition), offset in applied.items())
+
+
 def _has_applied_more(cluster: str, applied: Mapping[tuple[int, int], int], queue: Queue, *, is_same: bool) -> bool:
     """is_same: whether the ids say that the topics are the same. Then positions that are gone have expired, or were
     removed, and what is read once more from the first message on changes nothing (rule 1).
     """
+    if are_ahead(applied, queue):
+        return True
     for topic, group in cluster_groups(cluster):
         noted = {partition: offset for (number, partition), offset in applied.items() if number == NUMBERS[topic]}
-        ends = queue.ends(topic)
-        if any(offset > ends.get(partition, 0) for partition, offset in noted.items()):
-            return True
         unread = set() if is_same else noted.keys() - queue.positions(topic, group).keys()
         earliest = queue.earliest(topic) if unread else {}
         if any(earliest.get(partition, 0) < noted[partition] for partition in unread):

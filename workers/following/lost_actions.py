@@ -7,6 +7,7 @@ has them: its outbox keeps rows for the purge window after they were relayed (ru
 
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from feedstore.follows.port import FollowStoreUnavailableError
@@ -19,7 +20,8 @@ from workers.following.landed import NOT_KNOWN_MS
 from workers.following.messages import Hold, encode_delivery
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES
-from workers.queue.port import PositionLostError, lost_of, refuse_live, reset
+from workers.queue.port import DamagedQueueError, PositionLostError, lost_of, refuse_live, reset
+from workers.queue.sqlite_file import THEN
 
 _MARKING_MS: Final = 10_000
 """How long it may take to mark all rows of the outbox."""
@@ -60,6 +62,31 @@ def refuse_lost(ports: Ports, *, can_wait: bool = False) -> None:
     # expander is told so when it reads that partition.
     if are_lost(ports, can_wait=can_wait, known=True):
         raise PositionLostError(LOST)
+
+
+def refuse_older(ports: Ports, path: Path) -> None:
+    """Refuses a queue in a file that is older than the clusters, as if it had been put back from a copy. What the copy
+    lacks counts as relayed: clusters that are rebuilt would lack actions that had not been expanded. Call it before an
+    expander publishes anything: nothing shows the loss once there are as many deliveries as before.
+
+    Only the cluster that is the furthest in time is asked: another one may be a copy from elsewhere. Those that do not
+    answer say nothing.
+
+    Raises DamagedQueueError; QueueUnavailableError: later.
+    """
+    found: list[tuple[int, str, Mapping[tuple[int, int], int]]] = []
+    for name, replica in ports.replicas.items():
+        progress = Progress(replica.progress)
+        with suppress(UnavailableError):
+            found.append((progress.watermark() or 0, name, progress.applied()))
+    if not found:
+        return
+    _, furthest, noted = max(found, key=lambda each: each[0])
+    if applied.are_ahead(noted, ports.queue):
+        raise DamagedQueueError(
+            f"{path}: older than cluster {furthest}, as if it had been put back from a copy: actions that were relayed"
+            f" since may be in no feed: stop the worker, {THEN}"
+        )
 
 
 def begin_all_groups(ports: Ports) -> None:
