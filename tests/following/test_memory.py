@@ -1,11 +1,12 @@
-"""What one user's follows cost in memory: nothing that grows with their number."""
+"""What the follows of a user and the unfollows of a followee cost in memory: nothing that grows with their number."""
 
 import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 
 import pytest
 
-from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, SavePin, user
+from feedstore.domain import Follow, Pin, PinSaved, RefillAsked, SavePin, Unfollowed, user
 from feedstore.following import Limits, feed_table
 from feedstore.follows import store as follow_store
 from feedstore.follows.port import Request
@@ -15,6 +16,7 @@ from tests.widecolumn.memory_store import MemoryStore
 from workers.following import expected
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery
+from workers.following.purge import UNFOLLOWS_AT_ONCE, Purging
 from workers.following.verify import UserRange, Verifier
 
 NOW = 1_700_000_000_000
@@ -75,6 +77,25 @@ def test_memory_does_not_grow_with_what_is_followed(
     few, many = stores
     least = min(peak(work, few) for _ in range(3))
     assert any(peak(work, many) < 1.3 * least for _ in range(3))
+
+
+def test_memory_does_not_grow_with_the_unfollows_of_a_followee_with_many_pins():
+    pins = 1_000
+    follows = open_in_memory(lambda: NOW)
+    with closing(follows):
+        saved = follows.record([Request(SavePin(Pin(each, 2, 9, NOW - each))) for each in range(1, pins + 1)])
+        follows.index(pins=[each for each in saved if isinstance(each, PinSaved)])
+
+        def unfollow(number: int) -> Callable[[FollowStore], None]:
+            actions = [Unfollowed(each, user(2), NOW, NOW) for each in range(10, 10 + number)]
+
+            def publish(deliveries: Iterable[Delivery]) -> None:
+                assert sum(delivery.cells() for delivery in deliveries) == number * pins
+
+            return lambda follows: Purging(follows, publish, LIMITS).unfollow(actions, NOW, None)
+
+        least = min(peak(unfollow(4), follows) for _ in range(3))
+        assert any(peak(unfollow(UNFOLLOWS_AT_ONCE), follows) < 1.5 * least for _ in range(3))
 
 
 def peak(work: Callable[[FollowStore], None], follows: FollowStore) -> int:

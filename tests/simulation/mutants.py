@@ -284,7 +284,10 @@ def _nothing_older() -> Patches:
         cutoff_ms = max(1, read_ms - purging._limits.window_ms)
         recent = {pin.pin for _, pin in purging._saved_since(list({each.followee for each in actions}), cutoff_ms)}
         return {
-            action: listed._replace(pins={each: pin for each, pin in listed.pins.items() if each in recent})
+            action: listed._replace(
+                of_followee={each: pin for each, pin in listed.of_followee.items() if each in recent},
+                overlapping={each: pin for each, pin in listed.overlapping.items() if each in recent},
+            )
             for action, listed in found.items()
         }
 

@@ -1,7 +1,8 @@
 """The purge after an unfollow (rule 6): the expander lists the pins to remove, and each writer reads the row."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from feedstore.domain import Followee, Pin, Unfollowed, board, user
@@ -15,7 +16,7 @@ from workers.following.messages import Block, Delivery, Purge
 
 UNFOLLOWS_AT_ONCE = 64
 """The reads of this many unfollows are made together. All pins that they list are in memory at once: up to `cap` older
-pins of each followee, and all that were saved within W.
+pins of each followee, and all that were saved within W. Unfollows of the same followee share them.
 """
 
 FOLLOWEES_AT_ONCE = 64
@@ -25,10 +26,17 @@ _KEYS_AT_ONCE = 10_000
 
 
 class _List(NamedTuple):
-    """The pins that an unfollow removes. complete: whether `pins` are all that the followee ever had."""
+    """The pins that an unfollow removes, by their ids. of_followee: those that its followee's own lists have; all
+    unfollows of a followee share the object. overlapping: those that only overlapping edges bring. complete: whether
+    these are all pins that the followee ever had.
+    """
 
-    pins: dict[int, Pin]
+    of_followee: Mapping[int, Pin]
+    overlapping: Mapping[int, Pin]
     complete: bool
+
+    def pins(self) -> Iterator[Pin]:
+        return chain(self.of_followee.values(), self.overlapping.values())
 
 
 class Purging:
@@ -47,7 +55,11 @@ class Purging:
         for some in chunks(actions, UNFOLLOWS_AT_ONCE):
             lists = self._lists(some, read_ms)
             # What the follower follows now is read after the lists: pins that another active edge covers stay (rule 5).
-            listed = [(action.follower, lists[action].pins.values()) for action in some]
+            listed = (
+                (action.follower, pins.values())
+                for action in some
+                for pins in (lists[action].of_followee, lists[action].overlapping)
+            )
             covering = covering_now(self._follows, listed)
             self._publish(
                 delivery
@@ -58,7 +70,7 @@ class Purging:
     def _purge(
         self, action: Unfollowed, listed: _List, covering: Covering, read_ms: int, cluster: str | None
     ) -> Iterator[Delivery]:
-        pins = [(pin.pin, pin.created_ms) for pin in listed.pins.values() if covering.ts(pin) is None]
+        pins = [(pin.pin, pin.created_ms) for pin in listed.pins() if covering.ts(pin) is None]
         if listed.complete and not pins:
             return  # nothing to remove, so nothing is uncovered and nothing needs a refill
         parts = list(chunks(pins, self._limits.chunk)) or [[]]
@@ -83,10 +95,7 @@ class Purging:
         # If the list holds every older pin of the followee, it also holds those that overlapping edges bring.
         cut = [action for action in actions if len(older[action.followee]) >= cap]
         overlapping = self._overlapping(cut, cutoff_ms)
-        lists = {
-            action: _List({pin.pin: pin for pin in older[action.followee]}, len(older[action.followee]) < cap)
-            for action in actions
-        }
+        brought: dict[Unfollowed, dict[int, Pin]] = {action: {} for action in overlapping}
         also = list({followee: None for of_action in overlapping.values() for followee in of_action})
         for part in chunks(also, FOLLOWEES_AT_ONCE):
             some = self._older(part, cutoff_ms)
@@ -94,12 +103,15 @@ class Purging:
                 for followee in of_action:
                     for pin in some.get(followee, ()):
                         if action.followee in pin.followees():
-                            lists[action].pins[pin.pin] = pin
-        recent: defaultdict[Followee, list[Pin]] = defaultdict(list)
+                            brought[action][pin.pin] = pin
+        of_followee = {followee: {pin.pin: pin for pin in older[followee]} for followee in followees}
         for followee, pin in self._saved_since(followees, cutoff_ms):
-            recent[followee].append(pin)
-        for action, listed in lists.items():
-            listed.pins.update((pin.pin, pin) for pin in recent[action.followee])
+            of_followee[followee][pin.pin] = pin
+        lists: dict[Unfollowed, _List] = {}
+        for action in actions:
+            own = of_followee[action.followee]
+            others = {number: pin for number, pin in brought.get(action, {}).items() if number not in own}
+            lists[action] = _List(own, others, len(older[action.followee]) < cap)
         return lists
 
     def _older(self, followees: Sequence[Followee], cutoff_ms: int) -> dict[Followee, list[Pin]]:
