@@ -424,11 +424,9 @@ _EXPIRE_PIN_INDEX: Final = (
     "DELETE FROM pin_index WHERE (kind, followee, created_ms, pin) IN"
     " (SELECT kind, followee, created_ms, pin FROM pin_index WHERE deleted_ms < ? ORDER BY deleted_ms LIMIT ?)"
 )
-# Outbox ids ascend as commit times do: old rows come first.
-_OLD_OUTBOX: Final = (
-    "SELECT id, actions FROM outbox WHERE id IN"
-    " (SELECT id FROM outbox WHERE id NOT IN (SELECT id FROM outbox_unrelayed) ORDER BY id LIMIT ?)"
-    " AND committed_ms < ? ORDER BY id"
+_OUTBOX_FROM_ITS_OLDEST: Final = (
+    "SELECT o.id, o.actions, o.committed_ms, u.id IS NULL FROM outbox AS o"
+    " LEFT JOIN outbox_unrelayed AS u ON u.id = o.id ORDER BY o.id"
 )
 _EXPIRE_KEYS: Final = (
     "DELETE FROM keys WHERE key IN (SELECT key FROM keys WHERE committed_ms < ? ORDER BY committed_ms LIMIT ?)"
@@ -458,6 +456,18 @@ _COUNTS: Final = """
         (SELECT count(*) FROM pins WHERE deleted_ms IS NOT NULL),
         (SELECT coalesce(sum(actions), 0) FROM outbox_unrelayed)
 """
+
+
+def _old_outbox(connection: sqlite3.Connection, before_ms: int, limit: int) -> list[tuple[int, int]]:
+    """The oldest relayed rows of the outbox, (id, number of actions), that committed before a time: as many as it takes
+    to have `limit` actions.
+    """
+    # Ids ascend as commit times do, and rows are stepped through one by one: what is younger is not looked at. While
+    # the queue is away, that may be millions of rows, none of them relayed.
+    with closing(connection.execute(_OUTBOX_FROM_ITS_OLDEST)) as rows:
+        of_before = itertools.takewhile(lambda row: row[2] < before_ms, rows)
+        old = [(number, count) for number, count, *_ in itertools.islice((row for row in of_before if row[3]), limit)]
+    return old[: reaching([count for _, count in old], limit)]
 
 
 class SQLiteShard:
@@ -713,13 +723,11 @@ class SQLiteShard:
 
     def expire(self, purge_window_ms: int, limit: int) -> int:
         gone = 0
-        old: list[tuple[int, int]]
         with self._database.write() as connection:
             before_ms = self._stamp(connection) - purge_window_ms
             for statement in _EXPIRE:
                 gone += connection.execute(statement, (before_ms, limit - gone)).rowcount
-            old = connection.execute(_OLD_OUTBOX, (limit - gone, before_ms)).fetchall()
-            old = old[: reaching([count for _, count in old], limit - gone)]
+            old = _old_outbox(connection, before_ms, limit - gone)
             connection.executemany("DELETE FROM outbox WHERE id = ?", [row[:1] for row in old])
         return gone + sum(count for _, count in old)
 
