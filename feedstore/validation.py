@@ -125,6 +125,11 @@ def shown(value: object) -> str:
     return text if len(text) <= _SHOWN_MAX else text[: _SHOWN_MAX - 3] + "..."
 
 
+def without_login(url: str) -> str:
+    """A url as a message shows it: without what precedes its last `@`. A password may be there, in whatever form."""
+    return re.sub(r"(:/*).*@", r"\1...@", url, count=1, flags=re.DOTALL)
+
+
 # Where it is
 # --------------------------------------------------------------------------------------------------------------------
 

@@ -147,6 +147,21 @@ def test_a_url_with_a_password_is_refused_and_not_repeated(url: str):
 @pytest.mark.parametrize(
     "url",
     [
+        "mysql://feed:1/s3cret@db/follows",
+        "mysql://feed:#s3cret@db/follows",
+        "mysql:feed:s3cret@db/follows",
+        "mysql://feed:s3cret@[db/follows",
+    ],
+)
+def test_a_password_is_not_repeated_where_the_url_is_read_in_another_way(url: str):
+    with pytest.raises(InvalidValueError, match="expected mysql://USER@HOST") as caught:
+        parse(url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
         "mysql://db/follows",
         "mysql://feed@/follows",
         "mysql://feed@db",

@@ -109,6 +109,8 @@ def test_the_poll_interval_is_five_minutes_unless_the_url_says_otherwise() -> No
         ("kafka://one:9092,", "HOST:PORT"),
         ("kafka://one:9092/topic", "kafka://"),
         ("kafka://feed:hunter2@one:9092", "FEED_KAFKA_PASSWORD"),
+        ("kafka://feed:a/hunter2@one:9092", "kafka://"),
+        ("kafka:feed:hunter2@one:9092", "kafka://"),
         ("kafka://one:9092?password=hunter2", "password"),
         ("kafka://one:9092?security=TLS", "security"),
         ("kafka://one:9092?security=SSL&security=PLAINTEXT", "twice"),

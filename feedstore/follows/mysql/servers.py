@@ -9,6 +9,7 @@ from typing import Final, Literal, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from feedstore.domain import InvalidValueError
+from feedstore.validation import without_login
 
 PASSWORD_VARIABLE: Final = "FEED_MYSQL_PASSWORD"  # noqa: S105 - the name of a variable, not a password
 """The environment's password for every shard whose url names no `password_file`."""
@@ -75,8 +76,7 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
     otherwise.
 
     Raises:
-        InvalidValueError: the url or the password cannot be used; the message does not repeat a password, nor the url
-            where it holds one.
+        InvalidValueError: the url or the password cannot be used; the message does not repeat a password.
         OSError: the password file cannot be read.
     """
     expected = (
@@ -89,20 +89,20 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
         host.encode("idna")  # as a connection would
         given = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
     except ValueError:
-        raise InvalidValueError("url", url.rpartition("@")[2], expected) from None
+        raise InvalidValueError("url", without_login(url), expected) from None
     if parts.password is not None or "password" in given:
         raise InvalidValueError("url", "mysql://...", "no password in it: use password_file, or the environment")
     database = unquote(parts.path.removeprefix("/"))
     named = bool(host and parts.username and database) and "/" not in database and "`" not in database
     if parts.scheme != "mysql" or not named or not given.keys() <= set(_PARAMETERS):
-        raise InvalidValueError("url", url, expected)
+        raise InvalidValueError("url", without_login(url), expected)
     tls = given.get("tls", "off" if host in _LOOPBACK and "ca" not in given else "verify")
     if (
         tls not in _TLS
         or (tls == "off" and given.keys() & {"ca", "cert", "key"})
         or ("key" in given and "cert" not in given)  # it would count for nothing
     ):
-        raise InvalidValueError("url", url, expected)
+        raise InvalidValueError("url", without_login(url), expected)
     files = {name: base / given[name] for name in ("ca", "cert", "key") if name in given}
     if "password_file" in given:
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
+from feedstore.validation import without_login
 from workers.queue.kafka.reconnecting import DIRECT, WaitingClient
 
 PASSWORD = "FEED_KAFKA_PASSWORD"  # noqa: S105 - the name of a variable
@@ -120,7 +121,7 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> KafkaAddress:
     """
     parts = urlsplit(url)
     if parts.scheme != "kafka" or parts.path not in ("", "/") or parts.fragment:
-        raise ValueError(f"url {_without_secrets(url)!r}: expected kafka://HOST:PORT,HOST:PORT?KEY=VALUE")
+        raise ValueError(f"url {without_login(url)!r}: expected kafka://HOST:PORT,HOST:PORT?KEY=VALUE")
     if "@" in parts.netloc:
         raise ValueError(f"url: a user goes into user=..., and a password never into a url: use {PASSWORD}")
     servers = tuple(_server(text) for text in parts.netloc.split(","))
@@ -191,8 +192,3 @@ def _number(name: str, text: str) -> int:
 def _one_of(name: str, value: str | None, known: tuple[str, ...]) -> None:
     if value not in known:
         raise ValueError(f"kafka: {name}: expected one of {', '.join(known)}, got {value!r}")
-
-
-def _without_secrets(url: str) -> str:
-    """The url without what precedes an `@`: that may be a password, which goes into no message."""
-    return re.sub(r"//[^/]*@", "//...@", url)
