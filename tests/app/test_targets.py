@@ -1,6 +1,7 @@
 """Processes that are named for a Prometheus of their machine."""
 
 import json
+import stat
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,12 @@ def test_a_process_is_named_while_it_runs(tmp_path: Path) -> None:
             {"targets": ["127.0.0.1:9464"], "labels": {"home": "/srv/feed", "program": "relay"}}
         ]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_prometheus_of_another_user_may_read_it(tmp_path: Path) -> None:
+    with targets.named(tmp_path, Path("/srv/feed"), "relay", "http://127.0.0.1:9464"):
+        (path,) = tmp_path.iterdir()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o644
 
 
 def test_one_that_was_killed_is_named_until_its_successor_begins(tmp_path: Path) -> None:

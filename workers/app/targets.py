@@ -30,7 +30,8 @@ def named(folder: Path | None, home: Path, program: str, address: str) -> Iterat
     path = folder / f"{stem}{os.getpid()}.json"
     target = {"targets": [address.removeprefix("http://")], "labels": {"home": str(home), "program": program}}
     try:
-        durable.replace(path, json.dumps([target]))  # as a whole: Prometheus may read it at any moment
+        # As a whole: Prometheus may read it at any moment. It may be another user, and nothing here is secret.
+        durable.replace(path, json.dumps([target]), mode=0o644)
     except OSError as error:
         raise ConfigError(f"metrics.targets: {folder}: {error.strerror or error}") from error
     try:
