@@ -93,6 +93,7 @@ class MetricsServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
+        writer.transport.set_write_buffer_limits(high=0)  # `drain` waits until the kernel has all of the answer
         try:
             if self._open <= CONNECTIONS:
                 async with asyncio.timeout(TIME_OUT_S):

@@ -34,14 +34,17 @@ class Served:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[Served]:
+def serving(more: bytes = b"", sent_max: int = 262_144) -> Iterator[Served]:
+    """more: of the text. sent_max: how many bytes the kernel keeps for a reader that does not take them."""
     made: list[Served] = []
 
     def text() -> bytes:
         made[0].texts += 1
-        return f"text {made[0].texts}\n".encode()
+        return f"text {made[0].texts}\n".encode() + more
 
-    server = MetricsServer(listen("127.0.0.1:0"), text, "text/plain; version=0.0.4", lambda: made[0].now_s)
+    listener = listen("127.0.0.1:0")
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, sent_max)
+    server = MetricsServer(listener, text, "text/plain; version=0.0.4", lambda: made[0].now_s)
     made.append(Served(server))
     server.start()
     with contextlib.closing(server):
@@ -95,6 +98,20 @@ def test_a_silent_reader_is_dropped_in_time(monkeypatch: pytest.MonkeyPatch):
         silent.settimeout(20)
         with contextlib.suppress(ConnectionResetError):
             assert silent.recv(1) == b""
+
+
+def test_a_reader_that_does_not_take_its_answer_keeps_its_connection(monkeypatch: pytest.MonkeyPatch):
+    """It would have more and more of them: their answers, and the descriptors, would stay in the worker."""
+    monkeypatch.setattr(module, "CONNECTIONS", 1)
+    monkeypatch.setattr(module, "TIME_OUT_S", 600)
+    with serving(more=b"x" * 60_000, sent_max=4_096) as served, socket.socket() as slow:
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+        slow.settimeout(20)
+        slow.connect(served.place)
+        slow.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert slow.recv(1) == b"H"
+        with pytest.raises((http.client.HTTPException, OSError)):
+            served.ask("/metrics")
 
 
 @pytest.mark.parametrize("said", [b"GET /metrics HTTP/1.1\r\nx: " + b"y" * 100_000, b"\r\n\r\n", b"\x00" * 100])
