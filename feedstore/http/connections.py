@@ -321,6 +321,9 @@ class Connection(HttpToolsProtocol):
         if b"%2" in self.url and b"%2f" in self.url.partition(b"?")[0].lower():
             # It would be decoded before the path is taken apart, and a proxy that looks at paths sees another one.
             raise ProblemError(problems.MALFORMED_REQUEST, "the path: expected no encoded slash (%2F): no id has one")
+        if b"#" in self.url:
+            # The path would end there, and a proxy that looks at the ends of paths sees another one.
+            raise ProblemError(problems.MALFORMED_REQUEST, "the target of the request: expected no fragment (#)")
         if self._authorizations > 1:  # one of them may be a proxy's
             raise ProblemError(problems.MALFORMED_REQUEST, "send at most one Authorization header")
         # What came in one piece is all counted, also what follows the head.

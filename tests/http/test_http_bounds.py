@@ -193,6 +193,7 @@ def test_an_answer_that_is_not_taken_is_given_up(served: Served, asked: int):
         (b"GET /healthz HTTP/1.0\r\nHost: a\r\nhost: b\r\n\r\n", 400, "malformed-request"),
         (b"GET /v1%2fstatus HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "malformed-request"),
         (b"DELETE /v1/pins%2F7 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "malformed-request"),
+        (b"GET /v1/dead-letters#.png HTTP/1.1\r\nHost: localhost\r\n\r\n", 400, "malformed-request"),
         (
             b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer a\r\nauthorization: Bearer b\r\n\r\n",
             400,
