@@ -293,7 +293,8 @@ class Connection(HttpToolsProtocol):
         elif name == b"upgrade":
             self._offers = True
         elif name == b"expect":
-            self.expect_100_continue = value.lower() == b"100-continue"
+            # A client of HTTP/1.0 takes whatever comes first for its answer.
+            self.expect_100_continue = value.lower() == b"100-continue" and self.parser.get_http_version() == "1.1"
         self.headers.append((name, value))
         if len(self.headers) > HEADERS_MAX:
             raise _too_large(f"a request has at most {HEADERS_MAX} headers")

@@ -233,6 +233,18 @@ def test_who_waits_to_be_asked_for_the_body_is_asked(inside: InProcess):
     assert answer.startswith(b"HTTP/1.1 200 ")
 
 
+def test_a_client_of_http_1_0_is_not_asked_for_the_body(inside: InProcess):
+    """It would take the word for its answer (RFC 9110, 10.1.1)."""
+    body = b'{"follower": "1", "user": "2"}'
+    with closing(inside.connect()) as connection:
+        connection.sendall(
+            b"POST /v1/follows HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        [answer] = answers_to_end(connection)
+    assert answer.startswith(b"HTTP/1.1 200 ")
+
+
 # Slow and large
 # --------------------------------------------------------------------------------------------------------------------
 
