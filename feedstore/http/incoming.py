@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import lru_cache
@@ -101,7 +102,8 @@ async def body(request: Incoming, decoder: "msgspec.json.Decoder[Any]", bytes_ma
 def _refuse_twice(members: list[tuple[str, Any]]) -> None:
     names = [name for name, _ in members]
     if len({*names}) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+        # Not by a search for each: a record may have thousands of names, and all other requests would wait.
+        [(twice, _)] = Counter(names).most_common(1)
         raise ProblemError(problems.INVALID_VALUE, f"the body: {twice[:80]} is given twice")
 
 
