@@ -56,6 +56,7 @@ def test_rule_10_a_tick_that_comes_late_does_not_turn_the_watermark_back(progres
 
 
 def test_rule_10_the_watermark_waits_for_every_partition(progress: Progress):
+    progress.hold([(500, 900)])
     for partition in range(2):
         advance(progress, 1_000 + partition, partition, 3)
         assert progress.watermark() is None
@@ -106,6 +107,11 @@ def land(progress: Progress, end: int, partition: int = 0) -> None:
     progress.note_applied({(2, partition): end})
 
 
+def bounds(store: MemoryStore) -> list[tuple[int, int]]:
+    """The columns of the row of bounds."""
+    return [struct.unpack(">QQ", column) for column in store.read(b"b" + bytes(8), None, 10_000)]
+
+
 def park_each(store: MemoryStore, *noted: tuple[int, int]) -> None:
     """Notes (since, id) as versions did that noted each message they parked."""
     for since, number in noted:
@@ -127,10 +133,11 @@ def ahead(store: MemoryStore, progress: Progress) -> Progress:
 def test_rule_10_a_cluster_that_is_brought_back_knows_nothing_until_a_tick_has_come(
     store: MemoryStore, ahead: Progress
 ):
-    reader = Progress(store)
-    assert reader.watermark() == 100_000
+    reader, looker = Progress(store), Progress(store)
+    assert reader.watermark() == looker.state().watermark == 100_000
     assert ahead.bring_back(101_000)
     assert [ahead.watermark(), reader.watermark(), Progress(store).watermark()] == [None, None, None]
+    assert looker.state().watermark is None
     writer = Progress(store)
     assert writer.made_ms() == 101_000
     advance(writer, 101_001)
@@ -150,6 +157,15 @@ def test_rule_10_a_hold_that_is_brought_back_waits_for_a_later_tick(store: Memor
     assert Progress(store).watermark() == 100_400
     advance(ahead, 101_001)
     assert Progress(store).watermark() == 101_001
+
+
+def test_rule_10_a_cluster_is_brought_back_as_often_as_a_clock_was_ahead(store: MemoryStore, progress: Progress):
+    for number in range(1, 4):
+        advance(progress, number * 900_000)
+        assert progress.bring_back(number * 1_000)
+        assert (progress.watermark(), Progress(store).watermark()) == (None, None)
+        advance(progress, number * 1_000 + 1)
+        assert Progress(store).watermark() == number * 1_000 + 1
 
 
 @pytest.mark.parametrize("written", range(6))
@@ -329,6 +345,7 @@ def test_rule_10_what_a_look_costs_does_not_depend_on_what_was_parked_and_has_la
     assert asked.versions < 10
     progress.forget(before_ms=1)
     assert sum(row[:1] == b"k" for row, _ in asked.scan()) == 0
+    assert len(bounds(asked)) == 2, "of what was parked only the last change"
     assert progress.watermark() == began + 5_000_000
 
 
@@ -404,7 +421,7 @@ def test_programs_from_before_rows_of_what_is_parked_know_every_kind_in_the_row_
     park(progress, 2**62, 1)
     land(progress, 1)
     advance(progress, 1_700_000_000_000)
-    named = [struct.unpack(">QQ", column) for column in store.read(b"b" + bytes(8), None, 100)]
+    named = bounds(store)
     assert len(named) == 4
     assert all(kind == 0 and number < 2**32 for kind, number in named)
 
@@ -427,6 +444,7 @@ def test_holds_of_days_that_no_look_reads_are_forgotten(progress: Progress, stor
     assert sum(row[:1] == b"r" for row, _ in store.scan()) == 5
     progress.forget(before_ms=1)
     assert sum(row[:1] == b"r" for row, _ in store.scan()) == 2, "of the last, and of the one that may still be read"
+    assert len(bounds(store)) == 2 + 2, "the two times, and a name for each of these rows"
     assert progress.watermark() == 5 * DAY_MS + 10
 
 
@@ -680,6 +698,7 @@ def test_rule_10_a_hold_waits_for_what_is_parked_before_its_end(progress: Progre
     park(progress, 30_500, 7)
     advance(progress, 90_000)
     assert progress.watermark() == 1_500
+    assert (progress.state().put_off, progress.state().parked) == ([1_500], [30_000])
     land(progress, 7)
     assert progress.watermark() == 90_000
 
@@ -782,6 +801,8 @@ def test_a_cluster_that_was_never_made_anew_was_made_before_everything(progress:
     assert progress.made_ms() == 0
     Progress(store).made(700)
     assert Progress(store).made_ms() == 700
+    Progress(store).made(900)
+    assert Progress(store).made_ms() == 900
 
 
 def test_when_a_cluster_was_made_is_looked_up_once(progress: Progress, store: MemoryStore):
