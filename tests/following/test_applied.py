@@ -1,6 +1,6 @@
 """Positions that a cluster has applied: a group begins where its cluster is, and again when the cluster goes back."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -205,6 +205,20 @@ def test_a_cluster_has_lost_deliveries_if_their_topic_was_made_again_before_its_
     assert bench.state() is None
 
 
+@pytest.mark.parametrize(
+    ("topic", "group"), [(DELIVERIES, GROUP), (RETRIES, "retries-b")], ids=["deliveries", "retries"]
+)
+def test_a_cluster_has_lost_deliveries_if_one_of_its_topics_was_made_again_before_its_first_writer_began(
+    topic: Topic[object], group: str
+) -> None:
+    bench = Bench()
+    begin_groups(bench.queue, "b")
+    begin_group(bench.queue, ACTIONS, EXPANDER)
+    bench.queue.forget(topic, group)
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
+
+
 def test_the_first_writer_of_a_cluster_begins_whether_or_not_an_expander_has() -> None:
     bench = Bench()
     bench.applied().begin()
@@ -223,7 +237,27 @@ def test_a_writer_notices_that_the_topic_of_deliveries_was_made_again_before_it_
     bench.commit({})
 
     with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        applied.note({0: (0, 2)})
+        applied.note({0: (0, 2), 1: (0, 2)})
+    assert bench.progress.applied() == {(1, 0): 4}
+
+
+class Unsynced(MemoryQueue):
+    """What was published may still be lost, and cannot be made durable now."""
+
+    def sync(self, topic: Topic[object]) -> None:
+        raise QueueUnavailableError(f"{topic}: the disk is full")
+
+
+def test_a_cluster_notes_nothing_that_its_queue_could_still_lose() -> None:
+    """It would count as one whose topic was made again."""
+    bench = Bench()
+    applied = bench.done({0: 4})
+    bench.queue.__class__ = Unsynced
+    with pytest.raises(QueueUnavailableError):
+        applied.note({0: (4, 6)})
+    assert bench.progress.applied() == {(1, 0): 4}
+    with pytest.raises(QueueUnavailableError):
+        note_all("b", bench.progress, bench.queue)
     assert bench.progress.applied() == {(1, 0): 4}
 
 
@@ -425,7 +459,9 @@ def test_a_cluster_keeps_its_name(name: str) -> None:
 
 
 class OneRegionAway(MemoryStore):
-    """Rows of the last region are away."""
+    """Rows of the last region are away. failed: called whenever its cells were asked for."""
+
+    failed: Callable[[], None] | None = None
 
     def apply(self, batch: Sequence[Mutation]) -> None:
         if any(row[0] >= 0xF0 for row in rows_of(batch)):
@@ -434,6 +470,8 @@ class OneRegionAway(MemoryStore):
 
     def cells(self, row: bytes) -> list[Cell]:
         if row[0] >= 0xF0:
+            if self.failed is not None:
+                self.failed()
             raise UnavailableError("a region is away")
         return super().cells(row)
 
@@ -473,6 +511,25 @@ def test_rule_12_a_region_that_is_away_keeps_nobody_from_noting_what_is_done_els
     assert bench.progress.applied() == {(1, 0): 6}
     assert trusted_watermark(bench.replica) == 5
     bench.applied().begin()
+
+
+def test_rule_12_a_region_that_fails_slowly_takes_an_eighth_of_a_writers_time() -> None:
+    feeds = OneRegionAway(feed_table(10, 2, 10**6))
+    bench = Bench(Replica("b", {FEEDS: feeds, PROGRESS: MemoryStore(progress_table(10**6))}))
+    bench.commit({})
+    applied = Applied(bench.replica, bench.queue, DELIVERIES, GROUP, lambda: bench.now_s)
+    applied.begin()
+    looks: list[float] = []
+
+    def failed() -> None:
+        looks.append(bench.now_s)
+        bench.now_s += 10
+
+    feeds.failed = failed
+    for end in range(1, 28):
+        applied.note({0: (end - 1, end)})
+        bench.now_s += 5
+    assert looks == [0.0, 80.0]
 
 
 def test_a_region_that_is_away_is_named_with_what_is_to_be_done() -> None:
