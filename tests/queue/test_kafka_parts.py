@@ -537,6 +537,23 @@ def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_the_message_s
         topics.refuse_unsafe(address, wanted)
 
 
+def test_a_topic_of_which_one_partition_has_fewer_replicas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a reassignment had covered the other partitions only."""
+
+    class Uneven(Brokers):
+        def describe_topics(self, names: list[str]) -> list[dict[str, Any]]:
+            found = super().describe_topics(names)
+            for topic in found:
+                topic["partitions"][-1] = {"partition_index": 1, "replica_nodes": [0]}
+            return found
+
+    address = parse("kafka://one:9092", Path(), {})
+    wanted = definitions(address, TOPICS, partitions=2, replication=3, action_age_ms=172_800_000)
+    monkeypatch.setattr(topics, "connect", lambda _: Uneven(wanted, {}, 3))
+    with pytest.raises(UnsafeTopicsError, match=r"feed\.actions: replication: expected 3, found 1 \(unsafe\)"):
+        topics.refuse_unsafe(address, wanted)
+
+
 def test_each_difference_that_a_command_does_not_correct_says_who_does() -> None:
     def mend(what: str, *, fixable: bool) -> str:
         return topics.TopicDifference("feed.actions", what, "1", "2", fixable).mend
@@ -570,11 +587,22 @@ def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch
             ask(address, wanted)
 
 
-def test_a_setting_that_a_broker_does_not_name_is_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("setting", ["retention.ms", "min.insync.replicas"])
+def test_a_setting_that_a_broker_does_not_name_is_a_difference(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
     address = parse("kafka://one:9092", Path(), {})
     wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
-    monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {"retention.ms": ""}, 1))
-    assert {(each.what, each.found) for each in topics.differences(address, wanted)} == {("retention.ms", "nothing")}
+    monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {setting: ""}, 1))
+    assert {(each.what, each.found) for each in topics.differences(address, wanted)} == {(setting, "nothing")}
+
+
+@pytest.mark.parametrize(("retention_ms", "differ"), [(-1, set()), (10**12, {"feed.dead"})], ids=["for ever", "longer"])
+def test_messages_may_be_kept_longer_and_letters_are_kept_for_ever(
+    monkeypatch: pytest.MonkeyPatch, retention_ms: int, differ: set[str]
+) -> None:
+    address = parse("kafka://one:9092", Path(), {})
+    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {"retention.ms": str(retention_ms)}, 1))
+    assert {each.topic for each in topics.differences(address, wanted)} == differ
 
 
 @pytest.mark.parametrize("setting", ["retention.ms", "unclean.leader.election.enable"], ids=["known", "unknown"])
