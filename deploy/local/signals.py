@@ -11,14 +11,17 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def unwinding() -> Iterator[None]:
-    """SIGTERM and SIGHUP unwind as Ctrl-C does. A second one does not cut short what the first has begun."""
+    """SIGTERM and SIGHUP unwind as Ctrl-C does. A second one does not cut short what the first has begun. One that is
+    ignored, as nohup(1) does it, stays ignored.
+    """
+    heard = [each for each in _ENDING[1:] if signal.getsignal(each) is not signal.SIG_IGN]
 
     def end(number: int, _frame: object) -> None:
-        for each in _ENDING[1:]:
+        for each in heard:
             signal.signal(each, signal.SIG_IGN)
         sys.exit(128 + number)
 
-    with _handled(_ENDING[1:], end):
+    with _handled(heard, end):
         yield
 
 
