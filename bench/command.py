@@ -7,7 +7,6 @@ where the bench cannot begin.
 import argparse
 import os
 import shutil
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from bench import actions, report
 from bench.children import without_settings
 from bench.context import Context
 from bench.results import Row
+from deploy.local.signals import unwinding
 
 GENERATED_SIZE = 200_000
 QUICK_SIZE = 10_000
@@ -84,14 +84,13 @@ def main(chosen: argparse.Namespace, run: Callable[[argparse.Namespace, Path, Pa
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    # A polite kill unwinds like Ctrl-C does: every block stops what it started.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     out = chosen.out.resolve()
     scratch = out / f"{SCRATCH}{os.getpid()}"
     remove_orphans(out)
     scratch.mkdir(parents=True)
     try:
-        return run(chosen, out, scratch)
+        with unwinding():  # every block stops what it started
+            return run(chosen, out, scratch)
     except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return 130

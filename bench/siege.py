@@ -22,13 +22,14 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import psutil
 
 from bench import ours
 from bench.children import MIB
 from bench.results import Row, at_least, at_most, percentile
+from deploy.local.signals import unwinding
 
 GROWTH_MIB_MAX: Final = 50.0
 IN_TIME_S: Final = 1.0
@@ -57,21 +58,23 @@ class Probed:
 
 
 class Looks(ABC):
-    """Looks again and again, on a thread of its own."""
+    """Looks again and again until the end of the block, on a thread of its own."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._ended = threading.Event()
         self._pool = ThreadPoolExecutor(1)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         self._looking = self._pool.submit(self._run)
+        return self
 
-    def end(self) -> None:
+    def __exit__(self, raised: object, *_: object) -> None:
         """Raises what a look has raised: what was seen before that is no result."""
-        self._ended.set()
+        self._ended.set()  # also after Ctrl-C: Python waits for this thread before it ends
         self._pool.shutdown()
-        self._looking.result()
+        if raised is None:
+            self._looking.result()
 
     def _run(self) -> None:
         self.look()
@@ -196,21 +199,20 @@ def siege(seconds: float, patience_s: float, connections: int, addresses: int) -
                 for path in (*PROBED, "/v1/users/1/feed?limit=1000"):
                     ask(port, path, PROBE_FROM)
             before = process.memory_info().rss
-            watch, probe = Watch(process), Probe(port)
-            watch.start()
-            probe.start()
             sources = ",".join(f"127.0.1.{number}" for number in range(1, addresses + 1))
             words = [str(port), str(seconds), str(connections), sources]
             command = [sys.executable, "-m", "bench.adversaries", *words]
-            with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as attack:
+            with (
+                Watch(process) as watch,
+                Probe(port) as probe,
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as attack,
+            ):
                 try:
                     time.sleep(seconds)
                     gone_s = watch.until_alone(LEFT_S)
                     said, _ = attack.communicate(timeout=START_S)
                 finally:
                     attack.kill()
-            probe.end()
-            watch.end()
         log = (home / "serve.log").read_text()
     scores = json.loads(said)
     for name, score in scores.items():
@@ -259,7 +261,12 @@ def main() -> int:
     )
     made.add_argument("--addresses", type=int, default=1, help="how many the adversaries come from (default 1)")
     chosen = made.parse_args()
-    rows = siege(chosen.seconds, chosen.patience, chosen.connections, chosen.addresses)
+    try:
+        with unwinding():
+            rows = siege(chosen.seconds, chosen.patience, chosen.connections, chosen.addresses)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return 130
     print(*map(line, rows), sep="\n")
     return 0 if all(row.verdict == "met" for row in rows) else 1
 

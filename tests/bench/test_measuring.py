@@ -62,9 +62,8 @@ def test_faults_are_not_found_beside_a_recording_that_has_failed(
 
 def test_a_look_at_a_server_that_fails_is_no_memory_that_did_not_grow() -> None:
     watch = siege.Watch(SimpleNamespace(memory_info=lambda: broken(None)))  # type: ignore[arg-type]
-    watch.start()
-    with pytest.raises(BrokenError):
-        watch.end()
+    with pytest.raises(BrokenError), watch:
+        pass
 
 
 @pytest.mark.processes
@@ -190,7 +189,6 @@ def test_a_replay_that_takes_nothing_is_not_waited_for(tmp_path: Path, monkeypat
 def _in_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without what is for a whole process, which this one is not."""
     monkeypatch.setattr(command.structlog, "configure", lambda **_: None)
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
 
 
 @pytest.mark.usefixtures("_in_a_test")

@@ -1,7 +1,10 @@
-"""What `tests/on_the_stack` answers, with a pytest that is a few lines of a shell; and that Ctrl-C ends `.ci/run`."""
+"""What `tests/on_the_stack` answers, with a pytest that is a few lines of a shell; and that signals end `.ci/run`, and
+what the Makefile starts.
+"""
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -51,7 +54,8 @@ def test_it_passes_if_a_test_was_run_and_none_failed(tmp_path: Path, together: s
 
 
 DEAF_NO_MORE = (
-    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+    "import os, signal, sys; [signal.signal(each, signal.SIG_DFL) for each in (signal.SIGINT, signal.SIGHUP)]; "
+    "os.execvp(sys.argv[1], sys.argv[1:])"
 )
 
 
@@ -63,7 +67,7 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
     hangs = "sh -c 'touch {}; exec sleep 600'"
     script.write_text(f"{head}{end}begin simulation {hangs.format('other')}\n{hangs.format('step')}\n")
     script.chmod(0o755)
-    # Tests that run in the background of a shell ignore SIGINT, and what they start would too.
+    # Tests that run in the background of a shell ignore SIGINT, those under nohup SIGHUP; what they start would too.
     words = (sys.executable, "-c", DEAF_NO_MORE, str(script))
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     running = subprocess.Popen(words, env=environ, start_new_session=True, stdout=subprocess.DEVNULL)
@@ -75,6 +79,52 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
         running.wait(20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait(20)
+
+
+PYTHON = """#!/bin/sh
+case "$*" in
+*"deploy.local down"*) echo "$*" >down ;;
+*) touch under-way; exec sleep 600 ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("target", ["soak", "test-alerts"])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+def test_a_stack_of_a_target_of_make_is_stopped_whatever_ends_it(
+    tmp_path: Path, target: str, number: signal.Signals
+) -> None:
+    """As where a terminal is closed. Its Python is a few lines of a shell, and what the target needs is left out."""
+    text = (TESTS.parent / "Makefile").read_text(encoding="utf-8")
+    (tmp_path / "Makefile").write_text(re.sub(rf"^{target}: .*$", f"{target}:", text, flags=re.MULTILINE))
+    for name, said in (("python", PYTHON), ("tests/clocks/install", "#!/bin/sh\n")):
+        program = tmp_path / name
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.write_text(said)
+        program.chmod(0o755)
+    words = (
+        sys.executable,
+        "-c",
+        DEAF_NO_MORE,
+        "make",
+        target,
+        f"PYTHON={tmp_path / 'python'}",
+        f"BIN={tmp_path}",
+        "STACK=own",
+    )
+    running = subprocess.Popen(words, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL)
+    try:
+        deadline = time.monotonic() + 30
+        while not (tmp_path / "under-way").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.killpg(running.pid, number)
+        running.wait(20)
+        assert re.search(r"down --home own-\w+$", (tmp_path / "down").read_text())
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)

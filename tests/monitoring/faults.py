@@ -33,6 +33,7 @@ import kafka
 from kafka import TopicPartition
 
 from deploy.local import Stack
+from deploy.local.signals import unwinding
 from feedstore.app import config as configuration
 from feedstore.clocks import wall_ms
 from feedstore.following import layout
@@ -445,7 +446,7 @@ def main(arguments: Sequence[str]) -> int:
     # One that runs keeps the rules that it was started with.
     stack.stop("prometheus")
     stack.up()
-    with tempfile.TemporaryDirectory(prefix="feedstore-faults-") as directory:
+    with unwinding(), tempfile.TemporaryDirectory(prefix="feedstore-faults-") as directory:
         system = System(stack, Path(directory), options.rate)
         try:
             system.begin()

@@ -30,6 +30,7 @@ from urllib.parse import urlsplit
 from prometheus_client.parser import text_string_to_metric_families
 
 from deploy.local import Stack
+from deploy.local.signals import unwinding
 from feedstore.metering.plots import quantile
 from tests.cli.command import Cli, eventually
 from tests.http.http_servers import feedctl_serve
@@ -208,7 +209,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--stack", type=Path, help="the home of a local stack, which is started; without it, files")
     parser.add_argument("--actions", type=int, default=300)
     options = parser.parse_args(arguments)
-    with tempfile.TemporaryDirectory(prefix="feedstore-visible-") as name:
+    with unwinding(), tempfile.TemporaryDirectory(prefix="feedstore-visible-") as name:
         if options.stack is None:
             found = embedded(Path(name), options.actions)
         else:

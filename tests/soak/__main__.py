@@ -17,7 +17,6 @@ answer though no server was away that explains it.
 
 import argparse
 import json
-import signal
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from typing import Final, Protocol
 
 from bench.results import percentile
 from deploy.local import Stack
+from deploy.local.signals import unwinding
 from tests.cli.command import Cli
 from tests.soak.clients import FIRST_OWNER, Load, Seen
 from tests.soak.database import Database, database
@@ -106,10 +106,9 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--owners", type=int, default=4, help="users who save pins (4)")
     parser.add_argument("--around", nargs="+", choices=sorted({*AROUND}), default=AROUND, help="what else fails (all)")
     options = parser.parse_args(arguments)
-    # A polite kill unwinds as Ctrl-C does: what has been started is stopped.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     stack = Stack(options.stack, lambda _: None)
     with (
+        unwinding(),
         tempfile.TemporaryDirectory(prefix="feedstore-soak-") as directory,
         own_brokers(Path(directory) / "brokers", certificates=_certificates(Path(directory))) as brokers,
         gates(stack) as its_gates,
