@@ -1,9 +1,8 @@
 """A bulk load of one cluster during the load of a drill: rows of users who follow nothing, and their removal."""
 
-import math
 import multiprocessing
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
@@ -81,25 +80,36 @@ class BulkLoad:
             deadline = time.monotonic() + _REMOVE_S
             for number, (_, begun) in enumerate(self._writers):
                 for batch in range(begun.value):
-                    _apply(store, remove(*_batch(self.first + number * CELLS_EACH, self.ts, batch)), deadline)
+                    cells = _batch(self.first + number * CELLS_EACH, self.ts, batch)
+                    _apply(store, remove(*cells), lambda: time.monotonic() <= deadline)
 
 
 def write(url: str, tables: Sequence[Table], first: int, ts: int, begun: Any) -> None:
-    """Writes CELLS_EACH cells; a batch that fails is tried until it is done. begun: counts batches."""
+    """Writes CELLS_EACH cells; a batch that fails is tried until it is done. begun: counts batches.
+
+    It ends with the process that started it: if that is killed, it cannot end this one.
+    """
+    drill = multiprocessing.parent_process()
+
+    def is_wanted() -> bool:
+        return drill is None or drill.is_alive()
+
     with closing(HBaseCluster.open(url, tables, check=False)) as cluster:
         store = cluster.table(FEEDS)
         for batch in range(CELLS_EACH // (_ROWS * _PINS)):
+            if not is_wanted():
+                return
             begun.value = batch + 1
-            _apply(store, put(*_batch(first, ts, batch)), math.inf)
+            _apply(store, put(*_batch(first, ts, batch)), is_wanted)
 
 
-def _apply(store: WideColumnStore, mutation: Mutation, deadline: float) -> None:
-    """Tries a mutation until it is done. Raises UnavailableError: not before the deadline, in s of `time.monotonic`."""
+def _apply(store: WideColumnStore, mutation: Mutation, may_try_again: Callable[[], bool]) -> None:
+    """Tries a mutation until it is done. Raises UnavailableError: it is not, and may not be tried again."""
     while True:
         try:
             return store.apply([mutation])
         except UnavailableError:
-            if time.monotonic() > deadline:
+            if not may_try_again():
                 raise
             time.sleep(_AGAIN_S)
 

@@ -1,8 +1,12 @@
 """What a bulk load writes, and that nothing of it is left; and the regions as drills see them."""
 
+import subprocess
+import sys
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from deploy.drills import bulk as bulk_loading
@@ -13,6 +17,7 @@ from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.regions import TableRegion
+from tests.cli.command import eventually
 from tests.widecolumn.memory_store import MemoryStore
 
 FIRST, TS = 1 << 50, 1_700_000_000_000
@@ -64,6 +69,39 @@ def test_the_batch_that_a_writer_was_ended_in_is_not_counted(begun: int, status:
     )
     load._writers.append((ended, SimpleNamespace(value=begun)))  # type: ignore[arg-type]
     assert load.stop() == cells
+
+
+@pytest.mark.processes
+def test_its_processes_end_with_a_drill_that_was_killed() -> None:
+    # Nothing listens there: they try their first batch again and again.
+    program = """
+import time
+from deploy.drills.bulk import BulkLoad
+from feedstore.following import feed_table
+load = BulkLoad("hbase://127.0.0.1:1/", [feed_table(1_000, 250, 1 << 40)], 1 << 50, 1)
+load.start()
+while not all(begun.value for _, begun in load._writers):
+    time.sleep(0.01)
+print(*(process.pid for process, _ in load._writers), flush=True)
+time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as drill:
+        assert drill.stdout is not None
+        writers = [psutil.Process(int(pid)) for pid in drill.stdout.readline().split()]
+        assert writers
+        drill.kill()
+    try:
+        eventually(lambda: all(map(_has_ended, writers)), "they have ended")
+    finally:
+        for each in writers:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # not every init takes those away
+    return True
 
 
 def test_a_region_ends_where_the_next_one_begins_and_may_be_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
