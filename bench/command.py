@@ -10,6 +10,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ from deploy.local.signals import unwinding
 GENERATED_SIZE = 200_000
 QUICK_SIZE = 10_000
 SCRATCH = "scratch-"
+KILLED_S = 10.0
 
 Measurement = Callable[[Context], list[Row]]
 
@@ -103,7 +105,18 @@ def remove_orphans(out: Path) -> None:
     for folder in out.glob(f"{SCRATCH}*"):
         number = folder.name.removeprefix(SCRATCH)
         if number.isdecimal() and (int(number) == os.getpid() or not psutil.pid_exists(int(number))):
+            _kill_those_of(folder)
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _kill_those_of(folder: Path) -> None:
+    """The processes that name a file of the folder: Redis, workers, a stack. Without the files nothing stops those."""
+    ours = {os.getpid(), *(each.pid for each in psutil.Process().parents())}
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.pid not in ours and any(f"{folder}/" in word for word in process.cmdline()):
+                process.kill()
+                process.wait(KILLED_S)
 
 
 def context(chosen: argparse.Namespace, out: Path, scratch: Path) -> Context:

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -234,6 +234,23 @@ def test_what_a_killed_bench_left_is_removed_and_nothing_else(tmp_path: Path, mo
     assert command.main(command.options(parsed), run) == 0
     assert seen == [[]], "it began with an empty directory"
     assert {each.name for each in tmp_path.iterdir()} == {"scratch-notes", f"scratch-{os.getppid()}"}
+
+
+@pytest.mark.processes
+@pytest.mark.usefixtures("_in_a_test")
+def test_the_servers_of_a_killed_bench_end_with_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left, of_another = (tmp_path / f"scratch-{number}" / "home" for number in (2**30, os.getppid()))
+    sleeps = "import time; time.sleep(600)"
+    with ExitStack() as stack:
+        servers = []
+        for home in (left, of_another):
+            home.mkdir(parents=True)
+            words = [sys.executable, "-c", sleeps, f"--home={home}"]
+            servers.append(stack.enter_context(subprocess.Popen(words)))
+            stack.callback(servers[-1].kill)
+        monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path)])
+        assert command.main(command.options(command.parser("bench", None, {}, "unused")), lambda *_: 0) == 0
+        assert [psutil.pid_exists(server.pid) for server in servers] == [False, True]
 
 
 @pytest.mark.parametrize("words", [("--size", "0"), ("--size", "-1"), ("--repeats", "0")])
