@@ -84,8 +84,10 @@ def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Clusters]:
 
 
 def pytest_sessionstart() -> None:
-    """A polite kill unwinds as Ctrl-C does: what tests have started is stopped."""
-    signal.signal(signal.SIGTERM, lambda *_: pytest.exit("terminated", 128 + signal.SIGTERM))
+    """A polite kill unwinds as Ctrl-C does, and so does the end of a terminal: what tests have started is stopped."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup does it
+            signal.signal(number, lambda ended_by, _: pytest.exit("terminated", 128 + ended_by))
 
 
 APART = ("processes", "long", "stack", "browser", "docker", "xdist_group")

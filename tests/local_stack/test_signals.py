@@ -1,7 +1,10 @@
 """What unwinds a program that has something to end in order."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +47,36 @@ def test_what_runs_under_nohup_outlives_its_terminal() -> None:
         signal.raise_signal(signal.SIGHUP)
         with pytest.raises(SystemExit):
             signal.raise_signal(signal.SIGTERM)
+
+
+ENDED = """
+import signal
+
+import pytest
+
+
+@pytest.fixture
+def clusters():
+    yield
+    print("taken away")
+
+
+def test_something(clusters):
+    signal.raise_signal(signal.{})
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", BOTH)
+def test_a_signal_that_ends_tests_lets_them_take_away_what_they_have_started(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    # As where somebody runs them in a terminal, whatever runs these.
+    signal.signal(number, signal.SIG_DFL)
+    (tmp_path / "test_ended.py").write_text(ENDED.format(number.name))
+    words = [sys.executable, "-m", "pytest", "-q", "-s", "-p", "tests.conftest", "-p", "no:cacheprovider", "-n", "0"]
+    done = subprocess.run(
+        [*words, "-c", "/dev/null", str(tmp_path)], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 128 + number, done.stdout + done.stderr
+    assert "taken away" in done.stdout
