@@ -63,6 +63,10 @@ class Load:
         each += [("write", region) for region in regions]
         return [("action", 0), *(("page", reader) for reader in range(READERS)), *each]
 
+    def behind(self, cap: int) -> frozenset[int]:
+        """All pins but the newest `cap`: no reader can reach these."""
+        return frozenset(sorted(self.asked)[:-cap])
+
     def save_one(self) -> None:
         """Saves a pin. Raises FollowStoreError."""
         pin = self._next_pin()

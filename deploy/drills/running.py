@@ -182,7 +182,7 @@ class _Run:
             load = Load(service, reads, writes, users, first, first, first, wall_ms, lag)
             follow_all(service, users, load.board)
             load.save_one()
-            if _until_landed(stores, load) is None:
+            if _until_landed(stores, load, config.limits.cap) is None:
                 raise NotDrillableError(
                     f"a pin did not reach the feeds of both clusters in {LANDED_S:.0f} s: nothing was broken"
                 )
@@ -206,9 +206,9 @@ class _Run:
                                 moments, failure = course.once(_moved(plan.drill, scene, self.url))
                     timeline.note("the load has ended")
                 hedges = service.counters().hedges - hedges
-                landed = _until_landed(stores, load)
+                landed = _until_landed(stores, load, config.limits.cap)
             timeline.note("everything acknowledged is in both clusters" if landed is not None else "not all has landed")
-            lost = _lost(stores, load, timeline)
+            lost = _lost(stores, load, config.limits.cap, timeline)
         # The logs of the cluster and of the targets have another clock.
         fault_wall_s = moments.fault + ahead_s
         lines = None
@@ -395,25 +395,28 @@ def _feeds(stores: dict[str, WideColumnStore], users: Sequence[int]) -> dict[str
     }
 
 
-def _lost(stores: dict[str, WideColumnStore], load: Load, timeline: Timeline) -> Loss | None:
-    """The entries that were lost; None if the clusters cannot be asked."""
+def _lost(stores: dict[str, WideColumnStore], load: Load, cap: int, timeline: Timeline) -> Loss | None:
+    """The entries that were lost, of those that readers can reach; None if the clusters cannot be asked."""
     try:
         found = _feeds(stores, load.users)
     except UnavailableError as error:
         timeline.note(f"what is in the clusters cannot be counted: {error}")
         return None
-    return loss(found, load.users, frozenset(load.acknowledged), frozenset(load.asked))
+    return loss(found, load.users, frozenset(load.acknowledged), frozenset(load.asked), load.behind(cap))
 
 
-def _until_landed(stores: dict[str, WideColumnStore], load: Load) -> float | None:
-    """How long it took until every feed of both clusters held all acknowledged pins; None if it did not."""
+def _until_landed(stores: dict[str, WideColumnStore], load: Load, cap: int) -> float | None:
+    """How long it took until every feed of both clusters held all acknowledged pins that readers can reach; None if it
+    did not.
+    """
     began = time.monotonic()
+    wanted = load.acknowledged - load.behind(cap)
     while time.monotonic() - began < LANDED_S:
         try:
             found = _feeds(stores, load.users)
         except UnavailableError:
             found = {}
-        if found and all(load.acknowledged <= feeds[user] for feeds in found.values() for user in load.users):
+        if found and all(wanted <= feeds[user] for feeds in found.values() for user in load.users):
             return time.monotonic() - began
         time.sleep(_ASK_S)
     return None

@@ -109,13 +109,15 @@ def loss(
     users: Sequence[int],
     acknowledged: frozenset[int],
     asked: frozenset[int],
+    behind: frozenset[int] = frozenset(),
 ) -> Loss:
     """found: by cluster and user, the pins of the feed. Each of `users` follows the board that every pin was saved on.
 
     acknowledged: pins whose save was answered; asked: those, and the ones that got no answer, which may be there.
+    behind: those of them that a trim may take, in one cluster sooner than in the other.
     """
-    missing = sum(len(acknowledged - feeds[user]) for feeds in found.values() for user in users)
+    missing = sum(len(acknowledged - behind - feeds[user]) for feeds in found.values() for user in users)
     extra = sum(len(feeds[user] - asked) for feeds in found.values() for user in users)
     first, *others = found.values()
-    differing = sum(len(first[user] ^ other[user]) for other in others for user in users)
+    differing = sum(len((first[user] ^ other[user]) - behind) for other in others for user in users)
     return Loss(missing, extra, differing)
