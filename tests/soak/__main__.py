@@ -5,14 +5,16 @@
     python -m tests.soak --stack DIRECTORY --rate 40 --followers 250   more actions, each for fewer feeds
 
 It makes a home of its own on a local stack, with three brokers behind TLS, runs two processes of most stages and a web
-server, and has clients save and delete pins, follow, unfollow and read. Each round draws from the seed what fails, how,
-and for how long: some of the processes, and one thing around them. That is a server that is killed or suspended, a
-gateway or a database that the network keeps away, a database that is read-only, full or ends connections, or a region
-that is closed or compacted. Take a stack of its own.
+server, and has clients save and delete pins, follow, unfollow and read, arrange boards, and post to and read catalogs,
+whose generations an operator loads and swaps. Each round draws from the seed what fails, how, and for how long: some of
+the processes, and one thing around them. That is a server that is killed or suspended, a gateway or a database that the
+network keeps away, a database that is read-only, full or ends connections, or a region that is closed or compacted.
+Take a stack of its own.
 
 When the load has ended, everything must land. Status 1: something that was acknowledged is not stored, a feed is not
-what the follow store says, there are dead letters, a process ended by itself, an action was refused, or a page had no
-answer though no server was away that explains it.
+what the follow store says, a board is in another order, a catalog has something else or answered what it could not,
+there are dead letters, a process ended by itself, an action was refused, or a page had no answer though no server was
+away that explains it.
 """
 
 import argparse
@@ -30,11 +32,16 @@ from typing import Final, Protocol
 from bench.results import percentile
 from deploy.local import Stack
 from deploy.local.signals import unwinding
+from feedstore.app.config import FILE_NAME
+from feedstore.catalog.settings import PINS
 from tests.cli.command import Cli
 from tests.soak.clients import FIRST_OWNER, Load, Seen
 from tests.soak.database import Database, database
 from tests.soak.gates import Gates, gates
+from tests.soak.operator import Operator
+from tests.soak.orders import Arranger, Orders, wrong_orders
 from tests.soak.processes import Site
+from tests.soak.records import SECTIONS, Catalogs, Pins, wrong_ads
 from tests.soak.regions import FeedRegions
 from tests.soak.rounds import AROUND, Fault, Of, rounds
 from tests.soak.servers import Servers
@@ -49,6 +56,7 @@ _LANDS_S: Final = 3_600.0
 _LOOKS_EVERY_S: Final = 10.0
 _AT_ONCE: Final = 1_000
 _SHOWN: Final = 10
+_TRY_LATER: Final = 3
 
 
 class Place(Protocol):
@@ -116,6 +124,9 @@ def main(arguments: Sequence[str]) -> int:
         database(stack) as its_database,
         cli.ports() as ports,
     ):
+        with (cli.home / FILE_NAME).open("a") as file:
+            file.write(SECTIONS)
+        homes.eventually(lambda: cli("topics", "apply", code=None).exit_code == 0, "the topics are made")
         homes.replay(cli, _follows(options.owners, options.followers))
         regions = FeedRegions(stack, homes.config_of(cli))
         places = Places(Servers(stack, brokers), its_gates, its_database, regions)
@@ -150,8 +161,23 @@ def _follows(owners: int, followers: int) -> list[bytes]:
 
 def _soak(places: Places, cli: Cli, ports: Ports, options: argparse.Namespace) -> list[str]:
     """Returns what is wrong, in sentences."""
-    site, seen = Site(cli), Seen()
-    load = Load(site.address, str(time.time_ns()), options.rate, options.owners, options.followers, site.serves, seen)
+    site, seen, orders = Site(cli), Seen(), Orders()
+    arranger = Arranger(site.address, options.rate / 2, orders)
+    records = Catalogs(site.address, Pins(), ports.clock)
+    load = Load(
+        site.address,
+        str(time.time_ns()),
+        options.rate,
+        options.owners,
+        options.followers,
+        site.serves,
+        ports.clock,
+        seen,
+        orders,
+        arranger,
+        records,
+    )
+    operator = Operator(cli, records.ads, ports.clock)
     with site.running():
         began_s = time.monotonic()
 
@@ -159,31 +185,58 @@ def _soak(places: Places, cli: Cli, ports: Ports, options: argparse.Namespace) -
             print(f"{time.monotonic() - began_s:6.0f} s  {what}", flush=True)
 
         rests = Random(options.seed)
-        with load.running(options.seed):
+        with load.running(options.seed), operator.running(options.seed):
             for faults in rounds(Random(options.seed), options.around):
                 if time.monotonic() - began_s > options.seconds:
                     break
-                pages, failed = len(seen.pages_s), len(seen.failed)
+                pages, failed, told = len(seen.pages_s), len(seen.failed), len(records.wrong)
                 places.happen(site, faults)
                 time.sleep(rests.uniform(*_REST_S))
                 site.look()
+                arranger.indexed_ms = max(arranger.indexed_ms, _landed_ms(ports))
                 say("; ".join([*map(str, faults), _figures(seen, pages), _behind(ports)]))
                 for each in {*seen.failed[failed:]}:
                     say(f"a page failed: {each}")
+                for each in records.wrong[told:]:
+                    say(f"a catalog: {each}")
         say(f"the load has ended: {_figures(seen, 0)}")
+        say(
+            f"{arranger.moves:,} moves; {records.posts:,} posts, {records.answers:,} answers of catalogs,"
+            f" {operator.loaded:,} loads and {operator.used:,} swaps of {operator.begun:,}"
+        )
         is_landed = _land(ports, site, say)
         wrong = [*site.ended, *seen.refused, *(f"a page: {each}" for each in seen.failed)]
+        wrong += [*arranger.refused, *records.wrong, *operator.wrong]
         if not is_landed:
             return [*wrong, f"not all has landed after {_LANDS_S:.0f} s: {homes.lags(ports)} wait"]
         wrong += _lost(ports, seen)
         if letters := ports.dead.count():
             wrong.append(f"{letters:,} dead letters")
+        wrong += wrong_orders(site.address, orders)
+        wrong += wrong_ads(homes.config_of(cli), records.ads, ports.clock())
+        wrong += _of_command(cli, "board", "check", "--all")
+        wrong += _of_command(cli, "catalog", "verify", PINS)
         say("verify compares every feed")
         found = cli("verify", "--wait", "10m", code=None)
         say(found.stderr.splitlines()[-1])
         if found.exit_code:
             wrong += [f"verify: {line}" for line in found.stdout.splitlines() or found.stderr.splitlines()]
     return wrong
+
+
+def _of_command(cli: Cli, *words: str) -> list[str]:
+    """What a command of feedctl finds, as sentences. If it says to try later, it is repeated."""
+    found = homes.eventually(lambda: (made := cli(*words, code=None)).exit_code != _TRY_LATER and made, " ".join(words))
+    said = found.stdout.splitlines() or found.stderr.splitlines()
+    return [f"{' '.join(words)}: {line}" for line in said] if found.exit_code else []
+
+
+def _landed_ms(ports: Ports) -> int:
+    """Up to when every action has been expanded, as far as a cluster says. 0: no one says that now."""
+    for cluster in homes.CLUSTERS:
+        with suppress(*homes.NOT_NOW):
+            return homes.watermark(ports, cluster)
+    return 0
 
 
 def _figures(seen: Seen, pages: int) -> str:

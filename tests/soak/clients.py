@@ -2,27 +2,29 @@
 middle of what they ask or are told.
 """
 
-import http.client
 import itertools
 import json
 import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from random import Random
 from typing import Final
 
 from tests import threads
+from tests.soak.client import Client, refusal
+from tests.soak.orders import Arranger, Orders
+from tests.soak.records import Catalogs
 
 _TIMEOUT_S: Final = 15.0
-_AGAIN_S: Final = 0.25
-_ANSWERED_S: Final = 300.0
 _DELETED: Final = 0.03
 _TURNED: Final = 0.1
 """So many of the actions delete a pin, and so many end a follow or begin it again."""
+_WITH_PINS: Final = 0.3
+"""So many of the pages ask for what their pins are."""
 _READERS: Final = 2
 _READS_EVERY_S: Final = 0.02
 _LEAVES_EVERY_S: Final = 0.5
@@ -54,38 +56,10 @@ class Seen:
     excused: list[str] = field(default_factory=list)
 
 
-class Client:
-    """One connection, which is opened again if it fails."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self._address = address
-        self._connection: http.client.HTTPConnection | None = None
-
-    def ask(self, method: str, path: str, body: object = None, key: str | None = None) -> tuple[int, bytes]:
-        """The status and the body of the answer. Raises OSError or HTTPException if there is none."""
-        if self._connection is None:
-            self._connection = http.client.HTTPConnection(*self._address, timeout=_TIMEOUT_S)
-        headers = {} if body is None else {"content-type": "application/json"}
-        if key is not None:
-            headers["idempotency-key"] = key
-        try:
-            self._connection.request(method, path, None if body is None else json.dumps(body).encode(), headers)
-            answer = self._connection.getresponse()
-            return answer.status, answer.read()
-        except (OSError, http.client.HTTPException):
-            self.close()
-            raise
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-
 @dataclass(frozen=True)
 class Load:
     """rate: actions a second. owners: users who save, each of whom `followers` users follow at first, 1, 2, ... key: no
-    other run on the same home has it. must_serve: whether a page must be answered now.
+    other run on the same home has it. must_serve: whether a page must be answered now. clock: the home's time, in ms.
     """
 
     address: tuple[str, int]
@@ -94,20 +68,30 @@ class Load:
     owners: int
     followers: int
     must_serve: Callable[[], bool]
+    clock: Callable[[], int]
     seen: Seen
+    orders: Orders
+    arranger: Arranger
+    catalogs: Catalogs
     _ended: threading.Event = field(default_factory=threading.Event)
 
     @contextmanager
     def running(self, seed: int) -> Iterator[None]:
         """Loads until the end of the block. An action that has begun is acknowledged before that."""
-        working = [
-            threading.Thread(target=self._act, args=(Random(seed),)),
-            threading.Thread(target=self._leave, args=(Random(f"{seed} leave"),)),
+        boards = [FIRST_OWNER + owner for owner in range(self.owners)]
+        working: list[tuple[Callable[..., None], Sequence[object]]] = [
+            (self._act, ()),
+            (self._leave, ()),
+            (self.arranger.run, (boards, self._ended)),
+            (self.catalogs.post, (self._ended,)),
+            *((self.catalogs.read, (self._ended,)) for _ in range(_READERS)),
+            *((self._read, ()) for _ in range(_READERS)),
         ]
-        working += [
-            threading.Thread(target=self._read, args=(Random(f"{seed} {number}"),)) for number in range(_READERS)
+        begun = [
+            threading.Thread(target=act, args=(Random(f"{seed} {number}"), *given))
+            for number, (act, given) in enumerate(working)
         ]
-        with threads.running(working, self._ended):
+        with threads.running(begun, self._ended):
             yield
 
     def _act(self, rng: Random) -> None:
@@ -128,46 +112,50 @@ class Load:
                 self._until_answered(client, number, method, "/v1/follows", _edge(*edge))
                 ended ^= {edge}
             elif drawn < _TURNED + _DELETED and alive:
-                pin = alive.pop(rng.randrange(len(alive)))
-                if self._until_answered(client, number, "DELETE", f"/v1/pins/{pin}", None):
-                    self.seen.deleted.add(pin)
+                self._delete(client, number, alive.pop(rng.randrange(len(alive))))
             else:
                 pin = time.time_ns() // 1_000
-                saved = {"pin": str(pin), "owner": str(owner), "board": str(owner)}
-                if self._until_answered(client, number, "POST", "/v1/pins", saved):
-                    self.seen.saved.append(pin)
-                    alive.append(pin)
+                self._save(client, number, pin, owner)
+                alive.append(pin)
         raise AssertionError
 
+    def _save(self, client: Client, number: int, pin: int, owner: int) -> None:
+        saved = {"pin": str(pin), "owner": str(owner), "board": str(owner)}
+        if self._until_answered(client, number, "POST", "/v1/pins", saved):
+            self.seen.saved.append(pin)
+            self.orders.saved(owner, pin, self.clock())
+            self.catalogs.pins.saved(pin, self.clock())
+
+    def _delete(self, client: Client, number: int, pin: int) -> None:
+        self.orders.deleting(pin)
+        self.catalogs.pins.deleting(pin)
+        if self._until_answered(client, number, "DELETE", f"/v1/pins/{pin}", None):
+            self.seen.deleted.add(pin)
+            self.catalogs.pins.deleted(pin, self.clock())
+
     def _until_answered(self, client: Client, number: int, method: str, path: str, body: object) -> bool:
-        """Whether it succeeded. Without an answer it is asked again, with the same key, for _ANSWERED_S."""
-        until_s = time.monotonic() + _ANSWERED_S
-        while True:
-            try:
-                status, said = client.ask(method, path, body, f"soak-{self.key}-{number}")
-            except (OSError, http.client.HTTPException) as error:
-                status, said = 503, repr(error).encode()
-            if status not in {429, 503, 504} or time.monotonic() > until_s:
-                break
+        """Whether it succeeded. Each attempt has the same key."""
+
+        def unanswered() -> None:
             self.seen.unanswered += 1
-            time.sleep(_AGAIN_S)
+
+        status, said = client.ask_until_answered(method, path, lambda: body, f"soak-{self.key}-{number}", unanswered)
         self.seen.actions += 1
         if status != 200:
-            self.seen.refused.append(f"{method} {path}: {status} {said.decode(errors='replace')[:300]}")
+            self.seen.refused.append(refusal(method, path, status, said))
         return status == 200
 
     def _read(self, rng: Random) -> None:
         client = Client(self.address)
         while not self._ended.wait(_READS_EVERY_S):
-            must_serve = self.must_serve()
-            path = f"/v1/users/{rng.randint(1, self.followers)}/feed?limit=25"
-            began_s = time.monotonic()
-            try:
-                status, said = client.ask("GET", path)
-            except (OSError, http.client.HTTPException) as error:
-                status, said = 0, repr(error).encode()
+            must_serve, with_pins = self.must_serve(), rng.random() < _WITH_PINS
+            path = f"/v1/users/{rng.randint(1, self.followers)}/feed?limit=25" + ("&hydrate=true" if with_pins else "")
+            began_s, asked_ms = time.monotonic(), self.clock()
+            status, said = client.ask("GET", path)
             if status == 200:
                 self.seen.pages_s.append(time.monotonic() - began_s)
+                if with_pins:
+                    self.catalogs.page(path, asked_ms, said)
             else:
                 why = f"{status} {said.decode(errors='replace')[:300]}"
                 (self.seen.failed if must_serve and self.must_serve() else self.seen.excused).append(why)
