@@ -398,7 +398,8 @@ def _actions_never_late(world: World) -> None:
 def _time_stands_still_for_writers(world: World) -> None:
     for each in world.writers.values():
         heard = world.follows_store.about_now()
-        each._follows = _Lying(world.follows, about_now=lambda heard=heard: heard)  # type: ignore[assignment]
+        lies = {"about_now": lambda heard=heard: heard, "now_at_the_latest": lambda heard=heard: heard.latest_ms}
+        each._follows = _Lying(world.follows, **lies)  # type: ignore[assignment]
 
 
 def _no_hold_for_the_redated(world: World) -> None:

@@ -80,10 +80,10 @@ class Writer:
         # since.
         # The time must never be too early, or a delivery that is too old would be applied. Plain cells need nothing
         # else of the store.
-        now_ms = self._follows.about_now().latest_ms
+        ours = [message for message in messages if message.cluster in (None, self._cluster)]
+        now_ms = self._now_ms(ours)
         late_before_ms = max(now_ms - self._limits.delivery_age_ms, self._progress.made_ms())
         self._late_before_ms = late_before_ms
-        ours = [message for message in messages if message.cluster in (None, self._cluster)]
         holds: list[tuple[int, int]] = []
         fanouts: list[tuple[int, int]] = []
         deliveries: list[Delivery] = []
@@ -115,6 +115,16 @@ class Writer:
         if fanouts:
             self._progress.hold_for_fanouts(fanouts)
         self._send_back(late, late_before_ms)
+
+    def _now_ms(self, messages: Sequence[Delivery | Hold | Pack]) -> int:
+        """The store's time, or a later one. If messages are ahead of it, the store is asked: the clocks of this machine
+        may have been paused with it.
+        """
+        now_ms = self._follows.about_now().latest_ms
+        times = (message.until_ms if isinstance(message, Hold) else message.read_ms for message in messages)
+        if max(times, default=0) > now_ms + APART_MAX_MS:
+            now_ms = max(now_ms, self._follows.now_at_the_latest())
+        return now_ms
 
     def _apply(self, batch: Sequence[Mutation], messages: Sequence[Delivery | Pack]) -> None:
         """Applies the mutations of some messages, and counts these: they are durable then, and can be read."""
