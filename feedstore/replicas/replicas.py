@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from feedstore.clocks import behind_ms
+from feedstore.clocks import APART_MAX_MS, behind_ms
 from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.replicas.attempts import InPlace, Reads
 from feedstore.replicas.contest import Contest
@@ -72,6 +72,8 @@ class Replicas:
         self._clock_ms = clock_ms
         self._tracer = tracer
         self._watermarks: dict[str, int | None] = dict.fromkeys(self._sources)
+        self._newest_ms = 0
+        """The newest of these."""
         reads = {name: each.reads for name, each in self._sources.items()}
         self._contest = Contest(reads, within_s, clock, UnavailableError, DeadlineExceededError, tracer)
         self._health = self._contest.health
@@ -112,6 +114,7 @@ class Replicas:
     def set_watermark(self, name: str, watermark_ms: int | None) -> None:
         """watermark_ms: None, or a mark, if it is unknown."""
         self._watermarks[name] = known_ms(watermark_ms)
+        self._newest_ms = max((each for each in self._watermarks.values() if each is not None), default=0)
         self._health.set_watermark(name, self._watermarks[name])
 
     def first(self) -> str:
@@ -153,7 +156,10 @@ class Replicas:
         return lambda name, until_s: self._sources[name].replica.tables[table].read(row, after, limit, until_s)
 
     def _behind_ms(self, watermark_ms: int | None) -> int | None:
-        return behind_ms(watermark_ms, self._clock_ms())
+        # No watermark is later than the store's time. If one is, this machine's clock is behind, as after a pause of
+        # the machine; or the store's clock was wrong.
+        now_ms, newest_ms = self._clock_ms(), self._newest_ms
+        return behind_ms(watermark_ms, newest_ms if now_ms < newest_ms <= now_ms + APART_MAX_MS else now_ms)
 
 
 class TracedReplicas(Replicas):

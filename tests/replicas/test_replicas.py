@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from feedstore.clocks import APART_MAX_MS
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, Page, columns, row_key, trusted_watermark
 from feedstore.following.pages import FeedPages
@@ -278,6 +279,22 @@ def test_rule_10_a_page_says_how_far_its_cluster_is_behind(pair: Pair, pages: Fe
     assert pages.page(USER, 3).behind_ms == 700
     pair.a.fails = True
     assert pages.page(USER, 3).behind_ms == 300
+
+
+def test_rule_10_a_page_says_how_far_its_cluster_is_behind_although_the_clock_of_its_reader_is_behind(
+    pair: Pair, pages: FeedPages
+):
+    """As that of a virtual machine that was paused is for minutes."""
+    pair.replicas.set_watermark("a", NOW_MS + 90_000)
+    pair.replicas.set_watermark("b", NOW_MS + 10_000)
+    assert pages.page(USER, 3).behind_ms == 0
+    pair.a.fails = True
+    page = pages.page(USER, 3)
+    assert (page.served_by, page.behind_ms) == ("b", 80_000)
+    pair.replicas.set_watermark("b", NOW_MS - 500)
+    assert pages.page(USER, 3).behind_ms == 90_500
+    pair.replicas.set_watermark("a", NOW_MS + APART_MAX_MS + 1)
+    assert pages.page(USER, 3).behind_ms == 500, "such a clock was wrong itself"
 
 
 @pytest.mark.parametrize("across_a_network", [True, False])
