@@ -27,6 +27,11 @@ TURN_WAIT_S: Final = 10.0
 GROUP_MAX: Final = 64
 """The most changes that are committed together: other processes wait for their turn meanwhile."""
 
+LOG_WAIT_MS: Final = 100
+LOG_TRIES: Final = 10
+"""How long, and how often, a writer that empties the log waits for readers to end. Other writers wait for their turns
+meanwhile."""
+
 _ROOM_MIN: Final = 1 << 20
 """A disk with less room than this counts as full: SQLite reports some errors of a full disk as I/O errors."""
 
@@ -63,7 +68,7 @@ class Use:
     closed: makes the error of a use after the file was closed.
     writer_cache_kib, reader_cache_kib: the most that a connection keeps of the file's pages.
     log_bytes: once the log next to the file holds this much, it is copied into the file. A page that was written many
-        times is copied once.
+        times is copied once. If it is read all the time, it becomes twice as long before it is emptied.
     """
 
     next_suffix: str
@@ -85,6 +90,8 @@ class SqliteFile:
         self._readers: deque[sqlite3.Connection] = deque()
         self._writer: sqlite3.Connection | None = None
         self._is_synced: bool | None = None
+        self._log = path.resolve().with_name(f"{path.resolve().name}-wal")
+        self._log_most = 2 * use.log_bytes
         self._gathering = threading.Lock()
         self._waiting: deque[_Member] = deque()
         self._is_led = False
@@ -163,7 +170,7 @@ class SqliteFile:
         # What is not in the log any more was synced when it was copied into the file. Without a log, that is
         # everything.
         with self.unavailable(), contextlib.suppress(FileNotFoundError):
-            durable.sync(self.path.resolve().with_name(f"{self.path.resolve().name}-wal"))
+            durable.sync(self._log)
 
     def write_grouped(self, change: Change[Result], last: Last[Result] | None = None) -> Result:
         """Makes a change, and returns its result once it is on disk. Changes of threads that wait for their turn share
@@ -272,8 +279,34 @@ class SqliteFile:
         if self._is_synced is not synced:
             self._writer.execute("PRAGMA synchronous = FULL" if synced else "PRAGMA synchronous = NORMAL")
             self._is_synced = synced
+        self._empty_long_log(self._writer)
         self._writer.execute("BEGIN IMMEDIATE")
         return self._writer
+
+    def _empty_long_log(self, writer: sqlite3.Connection) -> None:
+        """Empties the log if it is much longer than it should be. The caller holds the turn.
+
+        SQLite begins the log again once all of it is in the file and no reader needs it. It looks for that moment at
+        each commit. If people read all the time, some of them began before each commit, and the log would grow until
+        the disk is full. Here nothing is committed: later readers need only the file, and earlier ones are soon gone.
+        """
+        try:
+            log_bytes = self._log.stat().st_size
+        except FileNotFoundError:
+            return
+        if log_bytes < self._log_most:
+            return
+        # If it fails, a process may be suspended while it reads, or the disk is full: the next writes do not try again.
+        self._log_most = log_bytes + self._use.log_bytes
+        with contextlib.suppress(sqlite3.Error):
+            writer.execute(f"PRAGMA busy_timeout = {LOG_WAIT_MS}")
+            # Often and not long: who waits does not see that the readers it waits for have given way to later ones.
+            for _ in range(LOG_TRIES):
+                (is_busy, *_) = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                if not is_busy:
+                    self._log_most = 2 * self._use.log_bytes
+                    break
+        writer.execute(f"PRAGMA busy_timeout = {round(1_000 * TURN_WAIT_S)}")
 
     def connect(self, cache_kib: int | None = None) -> sqlite3.Connection:
         """A connection that its caller closes, used by one thread at a time. Raises sqlite3.Error."""

@@ -9,7 +9,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +110,71 @@ def test_a_sync_reaches_the_log_with_what_was_written_before_it(
 
     monkeypatch.setattr(os, "fsync", fsync)
     file.sync()
-    log = path.resolve().with_name(path.name + "-wal")
+    log = _log_of(path)
     assert synced == [(log, log.stat().st_size)]
     assert log.stat().st_size > 0
+
+
+@contextmanager
+def always_read(file: SqliteFile) -> Iterator[None]:
+    """A block during which there is no moment without a reader: each read ends after the next one has begun."""
+    begun, end = threading.Event(), threading.Event()
+
+    def begin() -> ExitStack:
+        reads = ExitStack()
+        reads.enter_context(file.read()).execute("SELECT count(*) FROM lines").fetchone()
+        begun.set()
+        return reads
+
+    def read() -> None:
+        reads = begin()
+        while not end.is_set():
+            before, reads = reads, begin()
+            before.close()
+        reads.close()
+
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(read)
+        try:
+            assert begun.wait(60)
+            yield
+        finally:
+            end.set()
+        reading.result(60)
+
+
+def _log_of(path: Path) -> Path:
+    return path.resolve().with_name(path.name + "-wal")
+
+
+def test_the_log_does_not_grow_without_end_although_somebody_always_reads(
+    path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "LOG_TRIES", 1_000)
+    log_bytes = 100_000
+    with closing(SqliteFile(path, replace(use, log_bytes=log_bytes))) as file, always_read(file):
+        longest = 0
+        for number in range(500):
+            write(file, number)
+            longest = max(longest, _log_of(path).stat().st_size)
+    assert longest < 3 * log_bytes
+
+
+def test_a_read_that_does_not_end_fails_no_write_and_the_log_is_emptied_after_it(
+    path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_file, "LOG_WAIT_MS", 0)
+    log_bytes = 100_000
+    with closing(SqliteFile(path, replace(use, log_bytes=log_bytes))) as file:
+        with file.read() as reader:
+            reader.execute("SELECT count(*) FROM lines").fetchone()
+            for number in range(500):
+                write(file, number)
+            assert _log_of(path).stat().st_size > 5 * log_bytes
+        write(file, 500)  # copies all of the log, and the next one begins it again
+        write(file, 501)
+        assert _log_of(path).stat().st_size <= 4 * log_bytes
+        assert lines(file) == list(range(502))
 
 
 # Turns
