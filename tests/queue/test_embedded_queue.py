@@ -194,14 +194,26 @@ def test_a_corrupt_batch_is_named_and_nothing_is_skipped(queue: EmbeddedQueue, p
     assert values(drain(consumer)) == [b"whole", b"corrupt"]
 
 
-def test_a_batch_that_is_missing_is_named(queue: EmbeddedQueue, path: Path) -> None:
-    queue.publish(ACTIONS, [b"x"])
-    queue.publish(ACTIONS, [b"y"])
+@pytest.mark.parametrize("missing", range(3))
+def test_a_batch_that_is_missing_is_named_and_not_passed_over(queue: EmbeddedQueue, path: Path, missing: int) -> None:
+    for value in (b"x", b"y", b"z"):
+        queue.publish(ACTIONS, [value])
     with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM batches WHERE base_offset = 0")
+        connection.execute("DELETE FROM batches WHERE base_offset = ?", (missing,))
     connection.close()
-    with pytest.raises(DamagedQueueError, match=r"feed\.actions/0.*move the file away.*reindex"):
-        queue.consumer(ACTIONS, "a").poll(10, 0)
+    consumer = queue.consumer(ACTIONS, "a")
+    for _ in range(2):
+        with pytest.raises(DamagedQueueError, match=rf"feed\.actions/0 at {missing} .*move the file away.*reindex"):
+            consumer.poll(10, 0)
+
+
+def test_a_group_whose_consumer_could_not_be_made_gets_one_later(queue: EmbeddedQueue) -> None:
+    queue.publish(ACTIONS, [b"x"])
+    queue._file._writer.execute("PRAGMA query_only = 1")
+    with pytest.raises(QueueUnavailableError, match="readonly"):
+        queue.consumer(ACTIONS, "a")
+    queue._file._writer.execute("PRAGMA query_only = 0")
+    queue.consumer(ACTIONS, "a").close()
 
 
 def test_a_page_of_the_messages_that_is_damaged_is_named(queue: EmbeddedQueue, path: Path) -> None:
