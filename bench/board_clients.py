@@ -22,6 +22,7 @@ from pathlib import Path
 
 from bench.mysql_follows import dropped, servers
 from bench.ours import forget_outbox
+from deploy.local.signals import unwinding
 from feedstore.boards import BoardCrowdedError, Boards, Move, Place, ReorderRefusedError
 from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
@@ -235,4 +236,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    with unwinding():
+        sys.exit(main())

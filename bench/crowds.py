@@ -21,6 +21,7 @@ from bench import ours
 from bench.children import child, without_settings
 from bench.measurements.fanout import FIRST_FOLLOWER, index_followers
 from bench.storm import FOLLOWER, OWNER, shown_s
+from deploy.local.signals import unwinding
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
 from feedstore.app.wiring import open_follows
@@ -123,4 +124,5 @@ def _spread(values: Sequence[float]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

@@ -34,6 +34,7 @@ from typing import Final, NamedTuple, assert_never
 
 from bench import ours
 from bench.children import without_settings
+from deploy.local.signals import unwinding
 from feedstore.app import config as configuration
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow, board, user
 from feedstore.following import FEEDS, columns, feed_table, feeds_ascending, row_key
@@ -524,4 +525,5 @@ def made(home: Path) -> Path:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

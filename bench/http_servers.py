@@ -32,6 +32,7 @@ from bench.deliveries import CAP
 from bench.feeds import made_feeds
 from bench.measurements.http import CONNECTIONS, LIMIT, START_S, Server, get, home_of, load, serving
 from bench.results import interleaved, ratios
+from deploy.local.signals import unwinding
 from feedstore.app import http as http_wiring
 from feedstore.app.config import load as load_config
 from feedstore.app.services import services_on
@@ -193,4 +194,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

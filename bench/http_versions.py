@@ -24,6 +24,7 @@ from bench.deliveries import CAP
 from bench.feeds import made_feeds
 from bench.measurements.http import CONNECTIONS, LIMIT, LOAD_S, load, serving
 from bench.results import interleaved, ratios
+from deploy.local.signals import unwinding
 
 FEEDS: Final = 200
 WARM: Final = 3_000
@@ -109,4 +110,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from bench.ours import forget_outbox
 from bench.timing import seconds
+from deploy.local.signals import unwinding
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, user
 from feedstore.follows import mysql
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds
@@ -200,4 +201,5 @@ def _edges(store: FollowStore, ids: Iterator[int]) -> Measure:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from bench import ours
 from bench.children import Child, child, run, without_settings
+from deploy.local.signals import unwinding
 from feedstore.app.config import Config
 from feedstore.app.services import open_service
 from feedstore.app.wiring import open_follows
@@ -132,4 +133,5 @@ def _wait_for(config: Config, until_ms: int, worker: Child) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bench.mysql_follows import temporary_store
+from deploy.local.signals import unwinding
 from feedstore.boards import Boards
 from feedstore.clocks import wall_ms
 from feedstore.domain import Edge, Follow, Pin, PinSaved, SavePin, Unfollow, Unfollowed, user
@@ -136,4 +137,5 @@ class _User:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

@@ -18,6 +18,7 @@ from typing import Final
 
 from bench.children import MIB, child, without_settings
 from bench.ours import feedctl, forget_outbox
+from deploy.local.signals import unwinding
 from feedstore.app import config as configuration
 from feedstore.domain import Follow, Followed, Pin, PinSaved, SavePin, user
 from feedstore.following import FEEDS, mutations
@@ -78,4 +79,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with unwinding():
+        main()

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from bench.ours import make_home
 from bench.redis_server import MissingServerError, redis_server
 from bench.results import Row
 from bench.stack import arriving, trim
+from tests.cli.command import eventually
 
 
 class BrokenError(Exception):
@@ -251,6 +253,20 @@ def test_the_servers_of_a_killed_bench_end_with_their_files(tmp_path: Path, monk
         monkeypatch.setattr(sys, "argv", ["bench", "--out", str(tmp_path)])
         assert command.main(command.options(command.parser("bench", None, {}, "unused")), lambda *_: 0) == 0
         assert [psutil.pid_exists(server.pid) for server in servers] == [False, True]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("name", ["board_clients", "crowds", "faults", "http_servers", "storm", "unfollows", "wide"])
+def test_a_bench_that_is_ended_takes_away_what_it_has_made(tmp_path: Path, name: str) -> None:
+    words = [sys.executable, "-m", f"bench.{name}"]
+    with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL) as process:
+        try:
+            eventually(lambda: [*tmp_path.iterdir()], "it has begun")
+            process.terminate()
+            assert process.wait(60) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
+    assert not [*tmp_path.iterdir()]
 
 
 @pytest.mark.parametrize("words", [("--size", "0"), ("--size", "-1"), ("--repeats", "0")])
