@@ -122,6 +122,7 @@ def drill_run(
 
         docker = Hosts.connect()
     folder = out or session.home / "drills"
+    history.prepare(folder)  # before anything is broken
     chosen = list(DRILLS) if _ALL in names else list(dict.fromkeys(names))
     plans = [
         course.Plan(
@@ -163,11 +164,10 @@ def _run(plans: Sequence["Plan"], run: Callable[["Plan"], DrillRun], folder: Pat
 
 
 def _keep(folder: Path, run: DrillRun) -> None:
-    kept = history.keep(folder, run, note)
     for verdict in run.report.verdicts:
         found = "-" if verdict.found is None else f"{verdict.found:.2f}"
         say(f"{'ok  ' if verdict.passed else 'OVER'} {verdict.figure:<24} {found:>8} of {verdict.at_most:g}")
-    note(str(kept))
+    note(str(history.keep(folder, run, note)))
 
 
 _folder_option = click.option(

@@ -1,6 +1,7 @@
 """Where runs are kept: for each a report, the samples of its load, a page and a picture, all of one name."""
 
 import gzip
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,13 @@ class Kept(NamedTuple):
 
     path: Path
     report: Report
+
+
+def prepare(folder: Path) -> None:
+    """Makes the folder. Raises OSError: it cannot be made, or nothing can be written there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryFile(dir=folder):
+        pass
 
 
 def keep(folder: Path, run: DrillRun, say: Callable[[str], None]) -> Path:

@@ -100,6 +100,28 @@ def test_a_target_that_stays_away_ends_the_runs_after_its_report(
     assert len(planned) == len(list((empty.home / "drills").glob("*.md"))) == 1
 
 
+def test_nothing_is_broken_if_reports_cannot_be_kept(empty: Cli, planned: list[Plan]) -> None:
+    empty("init")
+    for folder in ("/proc/drills", "/proc"):
+        assert folder in empty("drill", "run", "kill-host", "--out", folder, code=None).stderr
+    assert planned == []
+
+
+def test_the_verdicts_are_said_although_the_report_cannot_be_kept(
+    empty: Cli, planned: list[Plan], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    empty("init")
+    run = running.run
+
+    def removed(*words: Any) -> DrillRun:
+        (empty.home / "drills").rmdir()
+        (empty.home / "drills").write_bytes(b"")  # as if the disk had gone meanwhile
+        return run(*words)
+
+    monkeypatch.setattr(running, "run", removed)
+    assert "ok   missing" in empty("drill", "run", "kill-host", code=3).stdout
+
+
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
 def test_what_is_broken_is_brought_back_when_the_run_is_ended(
     empty: Cli, planned: list[Plan], monkeypatch: pytest.MonkeyPatch, ending: signal.Signals
