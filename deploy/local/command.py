@@ -1,5 +1,6 @@
 """What the command lines of stacks have in common. Progress goes to stderr, the requested output to stdout."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -37,5 +38,8 @@ def show(states: Sequence[Any], lines: Iterable[str], *, as_json: bool) -> int:
 
 
 def say(line: str) -> None:
-    """One line of progress."""
-    print(line, file=sys.stderr, flush=True)
+    """One line of progress. If nothing takes it, as where Ctrl-C has ended a `tee` behind this, it is lost: what is
+    being stopped must stop all the same.
+    """
+    with contextlib.suppress(OSError):
+        print(line, file=sys.stderr, flush=True)

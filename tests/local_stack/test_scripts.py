@@ -59,8 +59,13 @@ DEAF_NO_MORE = (
 )
 
 
+RECORDS = """#!/bin/sh
+echo "$2 $3" >>"$0.said"
+"""
+
+
 def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
-    """Its steps are replaced by one that hangs, next to another one that does."""
+    """Its steps are replaced by one that hangs, next to another one that does. Ctrl-C ends the `tee` behind it, too."""
     head, end, _ = (TESTS.parent / ".ci" / "run").read_text(encoding="utf-8").partition("trap clean_up EXIT\n")
     script = tmp_path / ".ci" / "run"
     script.parent.mkdir()
@@ -70,15 +75,23 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
     # Tests that run in the background of a shell ignore SIGINT, those under nohup SIGHUP; what they start would too.
     words = (sys.executable, "-c", DEAF_NO_MORE, str(script))
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    running = subprocess.Popen(words, env=environ, start_new_session=True, stdout=subprocess.DEVNULL)
+    python = tmp_path / ".venv" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.write_text(RECORDS)
+    python.chmod(0o755)
+    running = subprocess.Popen(words, env=environ, start_new_session=True, stdout=subprocess.PIPE)
     try:
         deadline = time.monotonic() + 30
         # If it came before the step has begun, bash would wait for the step, as for one that ignores Ctrl-C.
         while not all((tmp_path / each).exists() for each in ("other", "step")):
             assert time.monotonic() < deadline
             time.sleep(0.01)
+        assert running.stdout is not None
+        running.stdout.close()
         os.killpg(running.pid, signal.SIGINT)
         running.wait(20)
+        stopped = python.with_name("python.said").read_text().splitlines()
+        assert stopped == ["deploy.docker stop", "deploy.local down", "deploy.local down"]
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(running.pid, signal.SIGKILL)

@@ -1,9 +1,13 @@
 """The command line says what it does, and its exit status says whether it was done."""
 
+import errno
+import io
 import json
+import sys
 from pathlib import Path
 
 import pytest
+from fake_servers import FakeServer, StackOf
 
 from deploy.local.cli import main
 from deploy.local.home import Home
@@ -70,3 +74,24 @@ def test_a_home_that_cannot_be_written_is_an_error_of_one_line(
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ")
     assert "conf/mariadb" in line
+
+
+class Unread(io.StringIO):
+    def write(self, _: str) -> int:
+        raise BrokenPipeError(errno.EPIPE, "Broken pipe")
+
+
+@pytest.mark.processes
+def test_down_stops_all_although_nothing_reads_what_it_says(
+    home: Home, stack_of: StackOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where Ctrl-C has ended the `tee` behind it, too."""
+    needs = {"thrift2-a": ("hbase-a",)}
+    servers = [FakeServer(home, name, needs=needs.get(name, ())) for name in NAMES]
+    stack = stack_of(*servers)
+    stack.up("thrift2-a", "kafka")
+    monkeypatch.setattr("deploy.local.stack._servers", lambda *_: [each.server() for each in servers])
+    monkeypatch.setattr(sys, "stderr", Unread())
+    status = main(["down", "--home", str(home.root)])
+    assert [name for name in NAMES if stack.pid(name) is not None] == []
+    assert status == 0
