@@ -2,6 +2,7 @@
 
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -46,4 +47,8 @@ class Context:
         return quick if self.quick else full
 
     def say(self, what: str) -> None:
-        print(f"[{time.monotonic() - self.began:7.1f} s] {what}", file=sys.stderr, flush=True)
+        """If nothing takes it, as where Ctrl-C has ended a `tee` behind the bench, it is lost: servers are stopped all
+        the same.
+        """
+        with suppress(OSError):
+            print(f"[{time.monotonic() - self.began:7.1f} s] {what}", file=sys.stderr, flush=True)

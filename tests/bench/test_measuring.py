@@ -239,6 +239,17 @@ def test_what_a_killed_bench_left_is_removed_and_nothing_else(tmp_path: Path, mo
 
 
 @pytest.mark.processes
+def test_what_a_bench_says_of_its_servers_does_not_keep_them_running_if_nothing_takes_it() -> None:
+    unread, end = os.pipe()
+    os.close(unread)
+    say = "from bench.context import Context; Context(None, None, None, 1, True).say('stopped')"
+    try:
+        assert subprocess.run([sys.executable, "-c", say], stderr=end, timeout=60, check=False).returncode == 0
+    finally:
+        os.close(end)
+
+
+@pytest.mark.processes
 @pytest.mark.usefixtures("_in_a_test")
 def test_the_servers_of_a_killed_bench_end_with_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     left, of_another = (tmp_path / f"scratch-{number}" / "home" for number in (2**30, os.getppid()))
