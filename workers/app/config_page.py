@@ -39,7 +39,7 @@ _TITLES: Final = {"clusters": "[[clusters]]", "catalogs": "[catalogs.NAME]"}
 """Of the sections that a file may have several of. No variable overrides their keys."""
 
 _NOTES: Final = {
-    "feed": "On servers, [another cap](operating.md#feeds-grow-beyond-their-cap) takes more than the file.",
+    "feed": "[Another cap](operating.md#feeds-grow-beyond-their-cap) takes more than the file.",
     "limits": "Why the ages are bounded: [rule 8](rules.md#8-nothing-too-old-is-applied).",
     "clusters": f"1 to 16, in the order in which readers prefer them. A url is {_forms(config.CLUSTERS)}:"
     " [its options](servers.md#on-servers-of-your-own).",
