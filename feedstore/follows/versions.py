@@ -49,7 +49,10 @@ def refuse_shard(where: object, found: tuple[int, ...] | None, mine: tuple[int, 
     another order would find nothing. found, mine: the number of a shard, and how many there are.
     """
     if found != mine:
-        raise WrongStoreError(f"{where}: it is {_shard(found)}, and was opened as {_shard(mine)}")
+        raise WrongStoreError(
+            f"{where}: it is {_shard(found)}, and was opened as {_shard(mine)}: follows.shards must name the"
+            " databases that the store was made with, all of them and in their order: shards are never added or removed"
+        )
 
 
 def _shard(shard: tuple[int, ...] | None) -> str:

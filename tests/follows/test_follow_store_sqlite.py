@@ -174,7 +174,7 @@ def test_shards_in_another_order_or_number_are_refused(tmp_path: Path):
     paths = [tmp_path / name for name in "abc"]
     sqlite.create(paths)
     for wrong in (paths[::-1], paths[:2], [*paths, paths[0]]):
-        with pytest.raises(FollowStoreUnavailableError, match=r"it is shard \d of 3, and was opened as shard"):
+        with pytest.raises(FollowStoreUnavailableError, match=r"it is shard \d of 3, .*: follows\.shards must name"):
             sqlite.open_store(wrong, FakeClock())
     with pytest.raises(FollowStoreUnavailableError, match="it is shard 0 of 3"):
         sqlite.create(paths[:1])
