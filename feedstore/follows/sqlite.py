@@ -59,7 +59,9 @@ Clock = Callable[[], int]
 USE: Final = Use(
     ".turn",
     unavailable=FollowStoreUnavailableError,
-    damaged=lambda message: WrongStoreError(f"{message}: bring it back from a copy"),
+    damaged=lambda message: WrongStoreError(
+        f"{message}: bring it back from a copy, after you have removed its -wal and -shm"
+    ),
     closed=FollowStoreUnavailableError,
     writer_cache_kib=16_384,  # what one transaction of index writes changes
     reader_cache_kib=4_096,

@@ -203,6 +203,38 @@ def test_a_damaged_file_is_named(path: Path):
     store.close()
 
 
+def test_a_copy_is_put_in_the_place_of_a_file_that_was_killed_as_its_error_says(path: Path, tmp_path: Path):
+    """SQLite would take the log that the killed process left for that of the copy, and mix the two."""
+    sqlite.create([path])
+    store = open_one(path)
+    store.record([Request(Follow(each, board(99))) for each in range(1, 200)])
+    store.close()
+    copy = path.read_bytes()
+    store = open_one(path)
+    store.record([Request(Follow(each, board(99))) for each in range(200, 1_500)])
+    store.close()  # what was recorded until here is not in the log any more
+    store = open_one(path)
+    for each in range(1_500, 1_520):
+        follow(store, each)
+    killed = tmp_path / "killed" / path.name
+    killed.parent.mkdir()
+    log = killed.with_name(f"{killed.name}-wal")
+    log.write_bytes(path.with_name(f"{path.name}-wal").read_bytes())
+    killed.write_bytes(copy)
+    store.close()
+    store = open_one(killed)
+    with pytest.raises(WrongStoreError, match=r"bring it back from a copy, after you have removed its -wal and -shm$"):
+        store.counts()
+    store.close()
+
+    for each in (log, log.with_name(f"{killed.name}-shm")):
+        each.unlink(missing_ok=True)
+    killed.write_bytes(copy)
+    store = open_one(killed)
+    assert store.counts().edges_active == 199
+    store.close()
+
+
 def test_a_full_disk_fails_the_call_and_nothing_else(path: Path):
     sqlite.create([path])
     store = open_one(path)
