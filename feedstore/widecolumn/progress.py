@@ -12,6 +12,7 @@ Fifteen kinds of rows, named by their first byte:
   they come in a stream, each before the previous one has ended, and must not prolong each other.
 - fanouts: the holds of fanouts that are done in ranges of followers, each for the ranges that were published at once.
   They are kept apart for the same reason.
+  If more than a thousand holds of these three kinds wait for what is parked, they are noted as one that is put off.
 - bounds: two times, and which rows of holds and of what is parked there are. All holds that end before the first time
   have passed; no hold that is still to be noted ends before the second. A hold is in the row of its kind and of the day
   on which it ends. A note on what is parked is in the row of the ten minutes in which it committed. Such a row has a
@@ -91,6 +92,8 @@ _EACH = 2**63
 hold has its `until`: no tick ever passes it. Such a note has the id of its message, and is lifted when that has landed.
 """
 _READ_AT_ONCE = 1_000
+_STANDING_MAX = 1_000
+"""If more holds than this wait for what is parked, they are noted as one."""
 
 
 class Through(NamedTuple):
@@ -211,6 +214,12 @@ def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
     return standing
 
 
+def _waiting_for_parked(standing: set[tuple[int, int]], before_ms: int) -> set[tuple[int, int]]:
+    """The holds (until, since), of those that end before a time, that stay at least until what is parked has landed."""
+    parked = min((since for until, since in standing if until >= _EACH), default=_EACH)
+    return {hold for hold in standing if parked <= hold[0] < before_ms}
+
+
 def _times(column: bytes) -> tuple[int, int]:
     """The (until, since) of a hold, or of what is parked: its `until` is later than any tick."""
     until, since = _HOLD.unpack(column)
@@ -285,8 +294,15 @@ class Progress:
         held = self._held(bounds)
         noted: dict[tuple[int, int], int] = {}
         if any(held):
+            standing = {hold for holds in _standing(slowest, held) for hold in holds}
+            waiting = _waiting_for_parked(standing, bounds.closed_ms)
+            if len(waiting) > _STANDING_MAX:
+                # In an outage of hours each look would read all that were noted since it began. The one hold is put
+                # off, so that whatever keeps one of them back keeps it back.
+                self.hold([(min(since for _, since in waiting), bounds.closed_ms)])
+                standing -= waiting
             # The bound was read before the holds: a hold that was noted since ends after it, so none is overlooked.
-            ends = (until for holds in _standing(slowest, held) for until, _ in holds)
+            ends = (until for until, _ in standing)
             noted |= {_PASSED: min(bounds.closed_ms, *ends, slowest), _CLOSED: slowest}
         # The changes were read before the rows: a row that has changed since is read again.
         first = min((_ten_minutes(_times(each)[1]) for each in held.put_off if _is_parked(each)), default=_LANDED)

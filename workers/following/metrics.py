@@ -93,7 +93,8 @@ HOLDS: Final = _GAUGES.gauge(
     "feed_cluster_holds",
     "Notes in a cluster that may keep its watermark back: for work that was `put_off`, for `refill`s after unfollows,"
     " for large `fanout`s that are not done, for `parked` deliveries (of those one for each partition and ten seconds,"
-    " ten minutes at most). Absent if it does not answer",
+    " ten minutes at most). If over a thousand of the others wait for what is parked, they are one that is `put_off`."
+    " Absent if it does not answer",
     CLUSTER,
     Label("kind", ("put_off", "refill", "fanout", "parked")),
 )
