@@ -14,6 +14,7 @@ import pytest
 from feedstore.app import config as configuration
 from feedstore.app import open_files
 from feedstore.app.catalogs import open_store
+from feedstore.app.wiring import create_cluster
 from tests.cli.command import Cli
 from workers.app import checks
 from workers.app.checks import facts as gathering
@@ -100,6 +101,13 @@ def _garbage(name: str) -> Break:
         (cli.home / "data" / name).write_bytes(b"no database" * 1_000)
 
     return change
+
+
+def _one_group_of_two_catalogs(cli: Cli, _: pytest.MonkeyPatch) -> None:
+    with (cli.home / "feed.toml").open("a") as file:
+        file.write('[[clusters]]\nname = "x-b"\nurl = "rocksdb:data/c"\n[catalogs.ads]\n[catalogs.ads-x]\n')
+    with private():
+        create_cluster(configuration.load(cli.home, {}), "x-b")
 
 
 def _garbage_in_catalog(name: str) -> Break:
@@ -243,6 +251,7 @@ WRONG: dict[str, tuple[Break, str, str]] = {
     "more connections than files": (_files(4_096, CONNECTIONS="100000"), "limits", "http.connections"),
     "more threads than files": (_files(4_096, THREADS="1024"), "limits", "file descriptors, and this process may have"),
     "updates of a catalog damaged": (_garbage_in_catalog("delta/CURRENT"), "catalogs", "b.catalog/pins/delta"),
+    "two catalogs with one group": (_one_group_of_two_catalogs, "catalogs", "give one of the catalogs another name"),
     "a catalog damaged": (_garbage_in_catalog("CURRENT"), "catalogs", "b.catalog/pins/CURRENT is damaged"),
     "a store that others may read": (_rights("data/queue.db", 0o644), "rights", "others may use it"),
     "a configuration that others may write": (_rights("feed.toml", 0o666), "rights", "others may use it"),

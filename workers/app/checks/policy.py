@@ -131,6 +131,17 @@ def _queue(facts: HomeFacts) -> Iterator[str]:
         yield said
 
 
+def _catalogs(facts: HomeFacts) -> Iterator[str]:
+    config = facts.config
+    pairs = [(name, cluster.name) for name in config.catalogs for cluster in config.clusters]
+    for (name, cluster), (other, of) in combinations(pairs, 2):
+        if f"{name}-{cluster}" == f"{other}-{of}":  # as in `updater_group`
+            yield (
+                f"catalog {name} of cluster {cluster} and catalog {other} of cluster {of} have one consumer group, and"
+                " would miss updates: give one of the catalogs another name"
+            )
+
+
 def _http(facts: HomeFacts) -> Iterator[str]:
     http = facts.config.http
     if http.tokens is None:
@@ -175,7 +186,7 @@ CHECKS: Final = (
     Check("follow store", _nothing, lambda facts: _counted(len(facts.config.shards), "shard")),
     Check("queue", _queue, lambda facts: f"{_counted(facts.config.partitions, 'partition')} a topic"),
     Check("clusters", _nothing, lambda facts: ", ".join(each.name for each in facts.config.clusters)),
-    Check("catalogs", _nothing, lambda facts: ", ".join(facts.config.catalogs) or "none"),
+    Check("catalogs", _catalogs, lambda facts: ", ".join(facts.config.catalogs) or "none"),
     Check("clock", _clock, lambda facts: f"that of the home, {_counted(len(facts.clocks_ms), 'shard')} and the files"),
     Check("libraries", _libraries, lambda _: "all that feed.toml asks for"),
     Check(
