@@ -397,14 +397,26 @@ class MySQLShard:
             rows: list[Any] = self._all([old(before_ms, limit - gone)])
             self._write(drop(rows, before_ms))
             gone += len(rows)
-        oldest: list[tuple[int, int, int]] = self._all([sql.oldest_relayed(limit - gone)])
-        old_rows = [row for row in oldest if row[1] < before_ms]
-        old_rows = old_rows[: reaching([actions for *_, actions in old_rows], limit - gone)]
-        self._write(sql.drop_outbox([row for row, *_ in old_rows]))
-        gone += sum(actions for *_, actions in old_rows)
+        old_rows = self._old_outbox(before_ms, limit - gone)
+        self._write(sql.drop_outbox([number for number, _ in old_rows]))
+        gone += sum(actions for _, actions in old_rows)
         for drop_old in (sql.drop_keys, sql.drop_refills):
             gone += sum(reply.affected for reply in self._run([drop_old(before_ms, max(0, limit - gone))]))
         return gone
+
+    def _old_outbox(self, before_ms: int, limit: int) -> list[tuple[int, int]]:
+        """The oldest relayed rows of the outbox, (id, number of actions), that committed before a time: as many as it
+        takes to have `limit` actions.
+        """
+        old: list[tuple[int, int]] = []
+        after: int | None = 0
+        while after is not None and len(old) < limit:
+            rows: list[tuple[int, int, int, int]] = self._all([sql.outbox_after(after, limit)])
+            old += [(number, count) for number, ms, count, is_relayed in rows if is_relayed and ms < before_ms]
+            # Ids ascend nearly as commit times do: what is younger is not looked at. While the queue is away, that may
+            # be millions of rows, none of them relayed.
+            after = rows[-1][0] if len(rows) == limit and rows[-1][1] < before_ms else None
+        return old[: reaching([count for _, count in old], limit)]
 
     def bring_back(self, to_ms: int) -> int:
         # The time of the shard comes after the first walk, so that it can be seen until then that this is unfinished.

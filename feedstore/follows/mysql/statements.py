@@ -620,11 +620,11 @@ def drop_deleted_pins(rows: Sequence[tuple[int, int, int, int, int]], before_ms:
     yield from _delete("pin_index", "(kind, followee, created_ms, pin)", keys, _integers, still)
 
 
-def oldest_relayed(limit: int) -> str:
-    """Ids ascend nearly as commit times do: old rows come first."""
+def outbox_after(after: int, limit: int) -> str:
+    """(id, committed_ms, actions, 1 if it is relayed) of the next rows past an id."""
     return (
-        "SELECT STRAIGHT_JOIN o.id, o.committed_ms, o.actions FROM outbox AS o FORCE INDEX (PRIMARY)"
-        f" LEFT JOIN outbox_unrelayed AS u ON u.id = o.id WHERE u.id IS NULL ORDER BY o.id LIMIT {limit:d}"
+        "SELECT STRAIGHT_JOIN o.id, o.committed_ms, o.actions, u.id IS NULL FROM outbox AS o FORCE INDEX (PRIMARY)"
+        f" LEFT JOIN outbox_unrelayed AS u ON u.id = o.id WHERE o.id > {after:d} ORDER BY o.id LIMIT {limit:d}"
     )
 
 
