@@ -293,12 +293,14 @@ def _read(path: Path) -> _File:
         raise ConfigError(f"{path}: {validation.refused(error, raw, _File, table='a table')}") from error
 
 
+_host: Final = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?").fullmatch
+
+
 @lru_cache(maxsize=128)
 def _is_ours(header: bytes) -> bool:
     """Whether the name in a Host header, without its port, is this machine's loopback."""
-    host = header.decode("latin-1")
-    name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-    return is_loopback(name)
+    found = _host(header.decode("latin-1"))
+    return found is not None and is_loopback(found[1] or found[2] or "")
 
 
 def _unauthenticated(detail: str) -> ProblemError:

@@ -198,7 +198,18 @@ def test_a_token_is_refused_where_nothing_can_check_it(inside: InProcess):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "[::2]:80", "10.0.0.1", ""]
+    "host",
+    [
+        "evil.example",
+        "evil.example:80",
+        "127.0.0.1.evil.example",
+        "[::2]:80",
+        "10.0.0.1",
+        "",
+        "[::1].evil.example",
+        "localhost:80@evil.example",
+        "localhost:evil.example",
+    ],
 )
 def test_a_website_whose_name_leads_here_is_not_this_machine(inside: InProcess, host: str):
     """Else a page of that website could read and write, in a browser of this machine."""
