@@ -37,7 +37,7 @@ from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES, TOPICS
 from workers.pipeline.relay import Relay, Ticker
 from workers.pipeline.ticks import Tick
-from workers.queue.port import PartitionsAwayError, Topic, lag_of, lags_of, lost_of
+from workers.queue.port import PartitionsAwayError, QueueUnavailableError, Topic, lag_of, lags_of, lost_of
 
 START_MS = 1_000_000_000
 AUTHOR, BOARD = 5_000, 6_000
@@ -527,6 +527,23 @@ def test_rule_12_deliveries_are_parked_though_no_broker_leads_a_partition_of_the
         assert all(pipeline.parking["b"].park(bodies, 0.0))
     assert {message.partition for message in pipeline.parked["b"].poll(10_000, 0)} == {0}
     assert pipeline.progress["b"].state().parked
+
+
+@pytest.mark.parametrize("led", [0, 1], ids=["before", "once the copies are there"])
+def test_rule_12_if_no_broker_leads_a_partition_of_the_retries_deliveries_wait(pipeline: Pipeline, led: int) -> None:
+    """led: how many looks still find one."""
+    save(pipeline, 1)
+    pipeline.expand()
+    bodies = [body for _, body in pipeline.poll("b", 1_000) if not isinstance(body, Tick)]
+    found = iter([*[{0: 0}] * led, {}])
+
+    def leaderless(topic: Topic[object]) -> dict[int, int]:
+        raise PartitionsAwayError("no broker leads feed.retries", next(found))
+
+    pipeline.queue.ends = leaderless  # type: ignore[method-assign]
+    with pytest.raises(QueueUnavailableError, match=r"no broker leads"):
+        pipeline.parking["b"].park(bodies, 0.0)
+    assert not pipeline.progress["b"].state().parked
 
 
 # Sent back, and lost

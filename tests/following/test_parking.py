@@ -1,11 +1,13 @@
 """Rule 12 for as long as a region is gone: a writer parks what waits for it, and its retries land it."""
 
+import struct
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from feedstore.following import row_key
+from feedstore.widecolumn import Put
 from tests.following.parking_bench import (
     LIMITS,
     RETRIER,
@@ -18,7 +20,16 @@ from tests.following.parking_bench import (
     in_region,
 )
 from workers.following import parking
-from workers.following.messages import Block, Delivery, Hold, Parked, decode_delivery, encode_delivery, encode_parked
+from workers.following.messages import (
+    Block,
+    Delivery,
+    Hold,
+    Parked,
+    decode_delivery,
+    decode_parked,
+    encode_delivery,
+    encode_parked,
+)
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.port import MAX_MESSAGE_BYTES, lag_of
 
@@ -274,6 +285,24 @@ def test_rule_10_a_parked_message_that_dies_keeps_no_watermark_back() -> None:
     bench.run(lambda: bench.landed() == {poison})
 
 
+@pytest.mark.parametrize("refused", [False, True], ids=["it lands", "it dies"])
+def test_rule_10_what_an_earlier_version_parked_keeps_no_watermark_back_once_it_is_done(refused: bool) -> None:
+    """It noted each copy, by an id."""
+    bench = Bench()
+    bench.feeds.refused = lambda row: refused
+    delivery = bench.delivery(1, 1)
+    since_ms = delivery.action.committed_ms
+    bench.notes.apply([Put([(b"h" + bytes(8), since_ms)], [struct.pack(">QQ", 2**63 + since_ms, 7)])])
+    bench.queue.publish(RETRIES, [encode_parked(Parked("a", 7, 1, delivery))], 0)
+    settled_ms = bench.tick()
+    while bench.watermark() is None:
+        bench.writer.step()
+    assert bench.watermark() == since_ms
+
+    bench.run(lambda: not bench.lag(RETRIER))
+    assert (bench.watermark(), bench.dead.count()) == (settled_ms, int(refused))
+
+
 def test_a_letter_counts_as_done_only_when_that_is_noted() -> None:
     bench = Bench(room=1)
     bench.feeds.away = dead_region
@@ -318,6 +347,9 @@ def test_what_cannot_be_parked_goes_on_waiting() -> None:
         True,
     ]
     assert bench.published() == 2
+    copies = [message.value for message in bench.queue.consumer(RETRIES, "another").poll(10, 0)]
+    due_ms = bench.follows.about_now().latest_ms + 1_000
+    assert [decode_parked(each).due_ms for each in copies] == [due_ms, due_ms]
 
 
 def test_rule_8_what_waited_too_long_is_expanded_anew_and_held() -> None:
