@@ -80,6 +80,9 @@ def test_an_open_breaker_lets_one_probe_through_when_its_time_has_come():
     breaker.succeeded()
     assert breaker.state == "closed"
     assert not breaker.take_probe(1_000.0)
+    for _ in range(FAILURES):
+        breaker.failed(2_000.0)
+    assert breaker.take_probe(2_000.0 + OPEN_S), "the earlier probe is over"
 
 
 def test_each_probe_that_fails_keeps_it_open_for_longer_up_to_a_bound():

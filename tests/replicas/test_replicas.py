@@ -195,6 +195,25 @@ def test_reads_that_hang_do_not_pile_up():
     pair.close()
 
 
+def test_a_cluster_whose_probe_had_no_room_is_probed_again():
+    pair = Pair(at_most=1)
+    pages = FeedPages(pair.replicas, CAP)
+    pair.fill(range(1, 9))
+    pair.a.fails = True
+    for _ in range(FAILURES):
+        pages.page(USER, 3)
+    pair.a.fails = False
+    stuck = threading.Event()
+    attempt = Attempt("a", lambda: [b""] if stuck.wait(LONG_S) else [], lambda _: None, pair.clock)
+    assert pair.replicas._sources["a"].reads.start(attempt)
+    pair.now_s += OPEN_S_MAX
+    assert pages.page(USER, 3).served_by == "b"
+    assert breakers(pair)["a"] == "open"
+    stuck.set()
+    wait_closed(pair, pages, "a")
+    pair.close()
+
+
 def _answers(pages: FeedPages) -> bool:
     try:
         return pages.page(USER, 3).entries == newest(range(6, 9))
