@@ -80,13 +80,13 @@ test-rules: $(VENV)/test ## test the alert rules (installs Prometheus with apt i
 ALERTS ?=
 test-alerts: stack-ready coprocessor $(VENV)/test ## break a running system, and look at which alert fires (ALERTS=faults, or --healthy SECONDS)
 	@tests/clocks/install
-	@trap 'exit 130' HUP INT TERM; trap '$(PYTHON) -m deploy.local down --home $(STACK)-alerts' EXIT; \
+	@trap 'exit 130' HUP INT TERM; trap 'trap "" HUP INT TERM; $(PYTHON) -m deploy.local down --home $(STACK)-alerts' EXIT; \
 		$(BIN)/python -m tests.monitoring.faults --stack $(STACK)-alerts $(ALERTS)
 
 # A stack of its own, as servers are killed. SOAK: options, such as `--seconds 3600 --seed 7`.
 SOAK ?=
 soak: stack-ready coprocessor $(VENV)/test ## faults at random under load on real servers, then verify: twenty minutes or more (SOAK=options)
-	@trap 'exit 130' HUP INT TERM; trap '$(PYTHON) -m deploy.local down --home $(STACK)-soak' EXIT; \
+	@trap 'exit 130' HUP INT TERM; trap 'trap "" HUP INT TERM; $(PYTHON) -m deploy.local down --home $(STACK)-soak' EXIT; \
 		$(BIN)/python -m tests.soak --stack $(STACK)-soak $(SOAK)
 
 # VISIBLE: --stack DIRECTORY for a local stack, with a process for each stage; --actions N.

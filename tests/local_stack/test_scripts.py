@@ -100,14 +100,14 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
 
 PYTHON = """#!/bin/sh
 case "$*" in
-*"deploy.local down"*) echo "$*" >down ;;
+*"deploy.local down"*) touch stopping; until [ -e seen ]; do sleep 0.01; done; echo "$*" >new; mv new down ;;
 *) touch under-way; exec sleep 600 ;;
 esac
 """
 
 
 @pytest.mark.parametrize("target", ["soak", "test-alerts"])
-@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
 def test_a_stack_of_a_target_of_make_is_stopped_whatever_ends_it(
     tmp_path: Path, target: str, number: signal.Signals
 ) -> None:
@@ -132,11 +132,15 @@ def test_a_stack_of_a_target_of_make_is_stopped_whatever_ends_it(
     running = subprocess.Popen(words, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + 30
-        while not (tmp_path / "under-way").exists():
+        for each in ("under-way", "stopping"):
+            while not (tmp_path / each).exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            os.killpg(running.pid, number)  # the second one is of somebody impatient
+        (tmp_path / "seen").touch()
+        while not (tmp_path / "down").exists():
             assert time.monotonic() < deadline
             time.sleep(0.01)
-        os.killpg(running.pid, number)
-        running.wait(20)
         assert re.search(r"down --home own-\w+$", (tmp_path / "down").read_text())
     finally:
         with contextlib.suppress(ProcessLookupError):
