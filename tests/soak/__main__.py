@@ -42,7 +42,7 @@ from tests.soak.operator import Operator
 from tests.soak.orders import Arranger, Orders, wrong_orders
 from tests.soak.processes import Site
 from tests.soak.records import SECTIONS, Catalogs, Pins, wrong_ads
-from tests.soak.regions import FeedRegions
+from tests.soak.regions import TableRegions
 from tests.soak.rounds import AROUND, Fault, Of, rounds
 from tests.soak.servers import Servers
 from tests.stack import certificates, homes
@@ -74,7 +74,7 @@ class Places:
     servers: Servers
     gates: Gates
     database: Database
-    regions: FeedRegions
+    regions: TableRegions
 
     def happen(self, site: Site, faults: Sequence[Fault]) -> None:
         """Begins all of them together, ends each after its time, and waits until all servers answer."""
@@ -128,7 +128,7 @@ def main(arguments: Sequence[str]) -> int:
             file.write(SECTIONS)
         homes.eventually(lambda: cli("topics", "apply", code=None).exit_code == 0, "the topics are made")
         homes.replay(cli, _follows(options.owners, options.followers))
-        regions = FeedRegions(stack, homes.config_of(cli))
+        regions = TableRegions(stack, homes.config_of(cli))
         places = Places(Servers(stack, brokers), its_gates, its_database, regions)
         wrong = _soak(places, cli, ports, options)
     for line in wrong[:_SHOWN]:

@@ -34,11 +34,11 @@ class Operator:
 
     @contextmanager
     def running(self, seed: int) -> Iterator[None]:
-        """Works until the end of the block."""
+        """Loads a generation, and then works until the end of the block."""
         ended, rng = threading.Event(), Random(f"{seed} operator")
+        self._load()  # makes the tables, if nothing has
 
         def run() -> None:
-            self._load()
             while not ended.wait(rng.uniform(*_PAUSE_S)):
                 rng.choice([self._load, self._roll_back, lambda: self._use(rng)])()
 
