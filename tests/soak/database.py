@@ -66,5 +66,7 @@ def database(stack: Stack) -> Iterator[Database]:
     try:
         yield made
     finally:
+        stack.start(NAME, wait=False)
+        stack.resume(NAME)
+        made.close()  # before it is waited for: one that is full is never ready
         stack.up(NAME)
-        made.close()
