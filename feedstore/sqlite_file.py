@@ -274,7 +274,7 @@ class SqliteFile:
         """The connection that writes, in a new transaction. The caller holds the turn."""
         self.refuse_closed()
         if self._writer is None:
-            self._writer = self.connect(self._use.writer_cache_kib)
+            self._writer = self._opened_writer()
             self._is_synced = None
         if self._is_synced is not synced:
             self._writer.execute("PRAGMA synchronous = FULL" if synced else "PRAGMA synchronous = NORMAL")
@@ -282,6 +282,16 @@ class SqliteFile:
         self._empty_long_log(self._writer)
         self._writer.execute("BEGIN IMMEDIATE")
         return self._writer
+
+    def _opened_writer(self) -> sqlite3.Connection:
+        writer = self.connect(self._use.writer_cache_kib)
+        try:
+            # A copy that `VACUUM INTO` has made is without a log, and then readers keep writers out.
+            writer.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.Error:
+            writer.close()
+            raise
+        return writer
 
     def _empty_long_log(self, writer: sqlite3.Connection) -> None:
         """Empties the log if it is much longer than it should be. The caller holds the turn.

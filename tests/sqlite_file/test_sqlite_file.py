@@ -177,6 +177,21 @@ def test_a_read_that_does_not_end_fails_no_write_and_the_log_is_emptied_after_it
         assert lines(file) == list(range(502))
 
 
+def test_a_copy_that_was_made_without_a_log_has_one_from_its_first_write_on(
+    path: Path, use: Use, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy = path.with_name("copy.db")
+    with closing(sqlite3.connect(path)) as shell:
+        shell.execute("VACUUM INTO ?", (str(copy),))
+    monkeypatch.setattr(sqlite_file, "TURN_WAIT_S", 0.02)
+    with closing(SqliteFile(copy, use)) as file:
+        write(file, 1)
+        with file.read() as reader:
+            reader.execute("SELECT count(*) FROM lines").fetchone()
+            write(file, 2)
+        assert lines(file) == [1, 2]
+
+
 # Turns
 # --------------------------------------------------------------------------------------------------------------------
 
