@@ -379,6 +379,18 @@ def test_a_cluster_that_is_ahead_of_the_queue_by_itself_stops_no_other(cli: Cli)
     assert cli.hint("rebuild --all --cluster b") in cli("status", code=1).stdout
 
 
+@pytest.mark.parametrize("command", ["check", "status", "work"])
+def test_a_queue_that_is_not_where_queue_url_says_need_not_be_lost(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """A second one would have no dead letters, and take what is relayed from the first one."""
+    monkeypatch.setenv("FEED_QUEUE_URL", "embedded:data/other.db")
+    said = cli(command, code=2)
+    assert (
+        "other.db: no such file: if queue.url is right, the queue is lost: make a new one" in said.stdout + said.stderr
+    )
+
+
 def _garbage(queue: Path) -> None:
     queue.write_bytes(b"no database" * 1_000)
 

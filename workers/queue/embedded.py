@@ -140,7 +140,10 @@ class NoQueueError(QueueUnavailableError, MisconfiguredError):
     """There is no file, or no queue in it: it was lost, or half made. The message says how to make a new one."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what}: the queue is lost; make a new one from the follow store with: feedctl reindex")
+        super().__init__(
+            f"{what}: if queue.url is right, the queue is lost: make a new one from the follow store with:"
+            " feedctl reindex"
+        )
 
 
 class _Shared:
