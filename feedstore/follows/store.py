@@ -395,7 +395,9 @@ class FollowStore:
         return False
 
     def backlog(self, shard: int | None = None) -> Backlog:
-        """The rows that are not marked relayed, of one shard or of all. Cheap: it may be asked every second."""
+        """The rows that are not marked relayed, of one shard or of all. The shard counts them, which takes a second for
+        some millions: ask it every few seconds at most.
+        """
         if shard is not None:
             return self._all.on(shard, lambda each: each.backlog())
         rows, actions, oldest = zip(*self._all.on_all(lambda each: each.backlog()), strict=True)

@@ -12,7 +12,7 @@ from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.domain import Follow, user
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
-from feedstore.follows.port import FollowStoreUnavailableError, Request
+from feedstore.follows.port import Backlog, FollowStoreUnavailableError, Request
 from feedstore.metering import Counting
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError
@@ -137,6 +137,22 @@ def test_the_queue_the_outboxes_and_the_disks_are_seen(bench: Bench):
     bench.ports.queue.expire(-1, {ACTIONS: []})
     bench.look()
     assert value(bench.meter, metrics.ACTIONS_LOST) == 1
+
+
+def test_a_look_asks_each_shard_once_for_what_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """To answer, it counts all rows that are not relayed, and another look comes after five seconds."""
+    asked: list[int] = []
+    [shard] = bench.ports.follows._shards
+    count = shard.backlog
+
+    def counted() -> Backlog:
+        asked.append(1)
+        return count()
+
+    monkeypatch.setattr(shard, "backlog", counted)
+    bench.look()
+    assert len(asked) == 1
+    assert (value(bench.meter, LAG, "relay"), value(bench.meter, metrics.OUTBOX_ACTIONS, "0")) == (0, 0)
 
 
 def test_what_is_away_is_unknown_and_the_rest_is_told(bench: Bench, monkeypatch: pytest.MonkeyPatch):

@@ -44,9 +44,11 @@ class QueueGauges:
         self._home_clock = feedstore_wiring.home_clock(config)
 
     def look(self) -> None:
-        self._look([LAG, PARTITION_LAG], self._lags)
+        # Asked once for all gauges: a shard counts its rows, of which there are millions if the queue is away for long.
+        backlogs = self._backlogs()
+        self._look([LAG, PARTITION_LAG], lambda: self._lags(backlogs))
         self._look([DEAD_LETTERS], lambda: [{(): self._ports.dead.count()}])
-        self._look([metrics.OUTBOX, metrics.OUTBOX_ACTIONS, metrics.OUTBOX_ROWS], self._outboxes)
+        self._look([metrics.OUTBOX, metrics.OUTBOX_ACTIONS, metrics.OUTBOX_ROWS], lambda: self._outboxes(backlogs))
         self._look([metrics.FREE, metrics.SIZE], self._stores)
         self._look([metrics.CLOCK], lambda: [self._clocks()])
         if self._home_clock is not None:
@@ -62,29 +64,36 @@ class QueueGauges:
         for gauge, values in zip(gauges, found, strict=True):
             self._ports.meter.saw(gauge, values)
 
-    def _lags(self) -> Sequence[Values]:
+    def _backlogs(self) -> dict[int, Backlog]:
+        """The backlog of each shard of the follow store that answers."""
+        found: dict[int, Backlog] = {}
+        for shard in range(self._ports.follows.shards()):
+            with suppress(NotNowError):
+                found[shard] = self._ports.follows.backlog(shard)
+        return found
+
+    def _lags(self, backlogs: Mapping[int, Backlog]) -> Sequence[Values]:
         ports = self._ports
         lags = {group: lags_of(ports.queue, topic, group) for topic, group in groups(ports)}
         of_groups: dict[tuple[str, ...], float] = {(group,): sum(each.values()) for group, each in lags.items()}
-        with suppress(NotNowError):  # a shard is away: the queue is known all the same
-            of_groups[(RELAY,)] = ports.follows.backlog().actions
+        if len(backlogs) == ports.follows.shards():  # if a shard is away, the queue is known all the same
+            of_groups[(RELAY,)] = sum(each.actions for each in backlogs.values())
         return [of_groups, {(group, str(number)): lag for group, each in lags.items() for number, lag in each.items()}]
 
-    def _outboxes(self) -> Sequence[Values]:
+    def _outboxes(self, backlogs: Mapping[int, Backlog]) -> Sequence[Values]:
         ages: dict[tuple[str, ...], float] = {}
-        backlogs: dict[tuple[str, ...], Backlog] = {}
-        for shard in range(self._ports.follows.shards()):
+        told: dict[tuple[str, ...], Backlog] = {}
+        for shard, backlog in backlogs.items():
             try:
-                backlog = self._ports.follows.backlog(shard)
                 age_ms = 0 if backlog.oldest_ms is None else self._ports.follows.now(shard) - backlog.oldest_ms
             except NotNowError:
                 continue
             ages[(str(shard),)] = max(0.0, age_ms / 1_000)
-            backlogs[(str(shard),)] = backlog
+            told[(str(shard),)] = backlog
         return [
             ages,
-            {shard: each.actions for shard, each in backlogs.items()},
-            {shard: each.rows for shard, each in backlogs.items()},
+            {shard: each.actions for shard, each in told.items()},
+            {shard: each.rows for shard, each in told.items()},
         ]
 
     def _stores(self) -> Sequence[Values]:
