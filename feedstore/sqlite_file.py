@@ -57,6 +57,12 @@ def _disk(path: Path) -> str:
     return f"; its disk is full: {free >> 10} KiB left" if free < _ROOM_MIN else ""
 
 
+def _identity(path: Path) -> tuple[int, int]:
+    """The same as long as a path leads to the same file. Raises OSError."""
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
 @dataclass(frozen=True)
 class Use:
     """How a file is used.
@@ -89,6 +95,7 @@ class SqliteFile:
         self._turn = Turn(path, use.next_suffix)
         self._readers: deque[sqlite3.Connection] = deque()
         self._writer: sqlite3.Connection | None = None
+        self._written: tuple[int, int] | None = None
         self._is_synced: bool | None = None
         self._log = path.resolve().with_name(f"{path.resolve().name}-wal")
         self._log_most = 2 * use.log_bytes
@@ -275,7 +282,11 @@ class SqliteFile:
         self.refuse_closed()
         if self._writer is None:
             self._writer = self._opened_writer()
+            self._written = _identity(self.path)
             self._is_synced = None
+        elif _identity(self.path) != self._written:
+            # It was put back from a copy, for example, and the file that is open here is out of use.
+            raise self._use.unavailable(f"{self.path}: another file is there than was opened: start this process again")
         if self._is_synced is not synced:
             self._writer.execute("PRAGMA synchronous = FULL" if synced else "PRAGMA synchronous = NORMAL")
             self._is_synced = synced

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -190,6 +191,23 @@ def test_a_copy_that_was_made_without_a_log_has_one_from_its_first_write_on(
             reader.execute("SELECT count(*) FROM lines").fetchone()
             write(file, 2)
         assert lines(file) == [1, 2]
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_rule_11_nothing_is_acknowledged_that_would_go_into_a_file_which_was_moved_away(
+    file: SqliteFile, path: Path, use: Use, *, is_replaced: bool
+) -> None:
+    write(file, 1)
+    moved = path.rename(path.with_name("moved.db"))
+    if is_replaced:
+        shutil.copy(moved, path)
+    with pytest.raises(type(use.unavailable("")), match=r"file\.db"):
+        write(file, 2)
+    with pytest.raises(type(use.unavailable("")), match=r"file\.db"):
+        file.write_grouped(insert(3))
+    moved.replace(path)
+    write(file, 4)
+    assert lines(file) == [1, 4]
 
 
 # Turns
