@@ -13,7 +13,7 @@ from feedstore.follows.port import Request
 from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 from tests.widecolumn.memory_store import MemoryStore
-from workers.following import expected
+from workers.following import covering, expected
 from workers.following.backfill import Backfill
 from workers.following.messages import Delivery
 from workers.following.purge import UNFOLLOWS_AT_ONCE, Purging
@@ -79,11 +79,16 @@ def test_memory_does_not_grow_with_what_is_followed(
     assert any(peak(work, many) < 1.3 * least for _ in range(3))
 
 
-def test_memory_does_not_grow_with_the_unfollows_of_a_followee_with_many_pins():
+@pytest.mark.parametrize("boards", [1, 1_000])
+def test_memory_does_not_grow_with_the_unfollows_of_a_followee_with_many_pins(
+    boards: int, monkeypatch: pytest.MonkeyPatch
+):
     pins = 1_000
+    monkeypatch.setattr(covering, "KEYS_AT_ONCE", pins)
     follows = open_in_memory(lambda: NOW)
     with closing(follows):
-        saved = follows.record([Request(SavePin(Pin(each, 2, 9, NOW - each))) for each in range(1, pins + 1)])
+        some = [Pin(each, 2, 1 + each % boards, NOW - each) for each in range(1, pins + 1)]
+        saved = follows.record([Request(SavePin(pin)) for pin in some])
         follows.index(pins=[each for each in saved if isinstance(each, PinSaved)])
 
         def unfollow(number: int) -> Callable[[FollowStore], None]:

@@ -2,9 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
+from typing import Final
 
 from feedstore.domain import Edge, Followee, Pin, board, user
 from feedstore.follows.store import FollowStore
+
+KEYS_AT_ONCE: Final = 10_000
+"""About the most edges that are looked up together, unless one follower needs more: each pin may be on another board.
+"""
 
 
 class Covering:
@@ -40,16 +45,23 @@ def covering_now(follows: FollowStore, pins: Iterable[tuple[int, Collection[Pin]
 
     pins: (follower, pins).
     """
+    covering: defaultdict[int, Covering] = defaultdict(Covering)
     keys: dict[tuple[int, Followee], None] = {}
+
+    def look_up() -> None:
+        for edge in follows.edges(list(keys)).values():
+            if edge.active:
+                covering[edge.follower].add(edge.followee, edge.ts)
+        keys.clear()
+
     for follower, some in pins:
         # Many pins share an owner or a board.
         keys.update(((follower, user(owner)), None) for owner in {pin.owner for pin in some})
         keys.update(((follower, board(board_id)), None) for board_id in {pin.board for pin in some})
-    covering: defaultdict[int, Covering] = defaultdict(Covering)
+        if len(keys) > KEYS_AT_ONCE:
+            look_up()
     if keys:
-        for edge in follows.edges(list(keys)).values():
-            if edge.active:
-                covering[edge.follower].add(edge.followee, edge.ts)
+        look_up()
     return covering
 
 
