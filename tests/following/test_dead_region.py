@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from feedstore.domain import Pin, PinSaved, Unfollowed, board
 from feedstore.following import row_key
 from tests.effort import FULL
 from tests.following.parking_bench import START_MS, Bench
-from workers.following.messages import Block, Delivery, Purge, encode_delivery
+from workers.following.messages import Block, Delivery, Purge, Stray, encode_delivery
 from workers.following.packs import packed
+from workers.following.slots import FOLLOW_STORE, NOTES, DeliverySlots
 from workers.following.topics import DELIVERIES
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.stage import STEP_S
@@ -172,6 +174,19 @@ def test_rule_12_a_writer_notices_that_a_region_is_back_while_messages_arrive(fa
     arrive(300 + 400)
     assert bench.published() == parked, "nothing more is parked"
     assert not any(outage.items for outage in bench.writer._outages)
+
+
+def test_a_delivery_needs_the_rows_that_it_writes_and_what_follows_from_it() -> None:
+    slots = DeliverySlots("a", lambda: 5)
+    action, row = Unfollowed(1, board(7), 3, 4), row_key(2)
+    purge = Delivery(action, 5, purge=Purge(1, 1, complete=False))
+    strays = Delivery(action, 5, strays=[Stray(row, 4, [bytes(16)])])
+    assert slots.needed(purge) == {row_key(1)[0], NOTES, FOLLOW_STORE}
+    assert slots.needed(strays) == {row[0]}
+    assert slots.needed(replace(strays, cluster="b")) == frozenset()
+    late = replace(strays, read_ms=4)
+    assert slots.needed(late) == {NOTES}, "it is sent back"
+    assert slots.divided(late, frozenset({NOTES})) is None
 
 
 def test_rule_12_purges_of_other_rows_land_while_a_region_is_away() -> None:
