@@ -202,6 +202,7 @@ def test_a_generation_that_is_not_there_is_refused(store: CatalogStore, fetch: F
         [(b"", b"")],
         [(A, b""), (b"b" * (MAX_KEY_BYTES + 1), b"")],
         [(A, bytes(MAX_RECORD_BYTES + 1))],
+        [(A, bytes(MAX_RECORD_BYTES + 1)), (B, b"")],
     ],
 )
 def test_a_load_of_other_records_is_refused_and_leaves_nothing(store: CatalogStore, records: list[tuple[bytes, bytes]]):
@@ -315,8 +316,9 @@ def test_calls_have_bounds(store: CatalogStore, fetch: Fetch):
     with pytest.raises(CatalogRefusedError):
         store.update([Update(key, 10, key) for key in [*keys, A]])
     for key in (b"", b"x" * (MAX_KEY_BYTES + 1)):
-        with pytest.raises(CatalogRefusedError):
-            store.fetch([key])
+        for asked in ([key], [A, key]):
+            with pytest.raises(CatalogRefusedError):
+                store.fetch(asked)
     store.update([])
 
 
