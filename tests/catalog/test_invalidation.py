@@ -270,6 +270,13 @@ def test_only_so_many_updates_are_remembered_by_number_and_by_bytes():
             heard.add(Update(b"%3d" % number, number, bytes(98)))
         assert [number for number in range(1, 30) if heard.newest(b"%3d" % number)] == list(range(20, 30))
         assert (heard.follows(2 * 18 + 1), heard.follows(2 * 19 + 1)) == (0, 1)
+        for _ in range(30):
+            heard.add(Update(b" 29", 29, bytes(98)))
+        assert heard.newest(b" 20"), "one that comes again takes no room"
+        heard.begin(30)
+        for number in range(30, 40):
+            heard.add(Update(b"%3d" % number, number, bytes(98)))
+        assert heard.newest(b" 30"), "what was heard on the earlier stream takes no room"
 
 
 # A simulation

@@ -1,6 +1,7 @@
 """Pins of a page: the catalog first, and the follow store for pins that it cannot answer."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ from feedstore.catalog.port import CatalogUnavailableError
 from feedstore.domain import Pin, PinDeleted
 from feedstore.follows.pin_source import Hydrated
 from feedstore.follows.port import FollowStoreUnavailableError
-from feedstore.replicas.attempts import InPlace, Reads
+from feedstore.replicas.attempts import Attempt, InPlace, OnThreads, Reads
 from feedstore.replicas.breaker import FAILURES, OPEN_S
 from tests.catalog.reader_fakes import ByHand, Clock, FakeReader, catalog_of
 
@@ -134,6 +135,34 @@ def test_a_source_that_fails_is_left_alone_for_a_while():
     bench.clock.ms += 10_000  # its absence is held no longer
     bench.look_up(9)
     assert len(bench.source.asked) == FAILURES + 2
+
+
+class Crowded(InPlace):
+    """Reads that have no room while `full`."""
+
+    full = False
+
+    def start(self, attempt: Attempt[Any]) -> bool:
+        return not self.full and super().start(attempt)
+
+
+def test_a_source_whose_probe_finds_no_room_is_asked_again():
+    reads = Crowded()
+    bench = Bench(reads)
+    bench.source.error = FollowStoreUnavailableError("away")
+    for _ in range(FAILURES):
+        bench.look_up(9)
+    bench.source.error = None
+    for full in (True, False):
+        bench.clock.ms += 10_000
+        reads.full = full
+        bench.look_up(9)
+    assert len(bench.source.asked) == FAILURES + 1
+
+
+def test_a_source_across_a_network_is_waited_for():
+    bench = Bench(OnThreads("follows", 1))
+    assert bench.look_up(4).pins == [pin(4)]
 
 
 @pytest.mark.timeout(30)
