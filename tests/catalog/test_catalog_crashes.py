@@ -40,7 +40,7 @@ from feedstore.catalog.port import (
     NoGenerationError,
     Update,
 )
-from feedstore.catalog.rocksdb import generations
+from feedstore.catalog.rocksdb import delta, generations
 from feedstore.catalog.rocksdb import store as store_module
 from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 from feedstore.catalog.rocksdb.store import LEFT_AFTER_MS, RocksCatalogStore
@@ -652,6 +652,14 @@ def test_a_file_of_the_delta_that_is_gone_is_named(path: Path, clock: Clock, nam
     with closing(RocksCatalogReader(path, clock)) as reader, pytest.raises(CatalogUnavailableError) as caught:
         reader.fetch([A])
     assert str(path / "delta") in str(caught.value)
+
+
+def test_a_delta_of_another_format_is_refused(path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(delta, "_FORMAT", b"2")
+    with closing(RocksCatalogReader(path, clock)) as reader, closing(opened(path, clock)) as owner:
+        for call in (lambda: reader.fetch([A]), lambda: an_update(owner)):
+            with pytest.raises(CatalogUnavailableError, match="another version made it"):
+                call()
 
 
 @pytest.mark.parametrize("put_back", [True, False], ids=["put-back", "lost"])
