@@ -492,6 +492,16 @@ def test_a_collection_without_generations_takes_no_update(store: CatalogStore, f
     assert fetch(A).records == {A: b"x"}
 
 
+def test_a_collection_removes_all_old_updates_however_many_there_are(store: CatalogStore, fetch: Fetch):
+    keys = [number.to_bytes(2, "big") for number in range(2_600)]
+    for start in range(0, len(keys), MAX_KEYS):
+        store.update([Update(key, 10 + index % 2, b"") for index, key in enumerate(keys[start : start + MAX_KEYS])])
+    store.use(store.load(10, [(A, b"")]).id)
+    assert store.collect(1).entries == 1_300
+    assert store.collect(1).entries == 0
+    assert {*fetch(*keys[:MAX_KEYS]).records} == {*keys[1:MAX_KEYS:2]}
+
+
 def test_a_collection_leaves_what_a_load_needs(store: CatalogStore, fetch: Fetch):
     used(store, 30, a=b"1")
     store.update([Update(A, 20, b"x"), Update(B, 20, b"x"), Update(C, 10, b"x")])
