@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
 
-if TYPE_CHECKING:  # what only reads does not load numpy
+if TYPE_CHECKING:  # a process that only reads does not load numpy
     import numpy as np
     from numpy.typing import NDArray
 

@@ -6,20 +6,19 @@ Fifteen kinds of rows, named by their first byte:
   a cell for each pair of a partition and a source.
 - put off: a hold (since, until) keeps the watermark at or below `since` until the ticks have passed `until`.
 - parked: a note keeps the watermark at or below a time until a partition of a topic is applied up to an offset. Then
-  everything has landed that committed in the ten seconds from that time and was parked there before that offset. What
-  is parked may become a hold, so a look reads these notes first, and then sees at least one of the two.
+  everything that committed in the ten seconds from that time, and was parked there before that offset, has landed. A
+  note may be replaced by a hold, so a look reads these notes first: it then sees at least one of the two.
 - refills: the holds of unfollows that wait for the refills that they asked for. They work as above, but are kept apart:
   they come in a stream, each before the previous one has ended, and must not prolong each other.
 - fanouts: the holds of fanouts that are done in ranges of followers, each for the ranges that were published at once.
   They are kept apart for the same reason.
   If more than a thousand holds of these three kinds wait for what is parked, they are noted as one that is put off.
-- bounds: two times, and which rows of holds and of what is parked there are. All holds that end before the first time
-  have passed; no hold that is still to be noted ends before the second. A hold is in the row of its kind and of the day
-  on which it ends. A note on what is parked is in the row of the ten minutes in which it committed. Such a row has a
-  number that grows with each change of it, and a second one, at which all in the row had landed: a look reads the rows
-  that have changed since. What has passed or landed stays there, and is removed with the whole row once no look reads
-  that row: HBase walks over every removed column for days, but not over columns that are there and sort before what is
-  read.
+- bounds: two times, and which rows of holds and of what is parked exist. All holds that end before the first time have
+  passed; no hold that is still to be noted ends before the second. A hold is in the row of its kind and of the day on
+  which it ends. A note on what is parked is in the row of the ten minutes in which it committed. Such a row has two
+  numbers: that of its last change, and that of the change at which all in it had landed. A look reads the rows in which
+  these differ. What has passed or landed stays in its row, and is removed with it once no look reads the row: HBase
+  walks over every removed column for days, but not over existing columns that sort before those that are read.
 - parts: which parts of a follower's purge have landed (a purge in several parts is finished once, after the last).
 - sent back: which actions were sent back to the expander because their deliveries came too late, each with a time. A
   delivery that was read from the follow store before that time need not be sent back any more.
@@ -73,18 +72,18 @@ _DAY_MS = 86_400_000
 _PARKED_MS = 600_000
 """The time of one row of what is parked. A look reads all of the first row with something that has not landed."""
 _SLOT_MS = 10_000
-"""What is parked and committed within this time has one note for each partition. A watermark may be too low by it."""
+"""What is parked and committed within this time has one note a partition: a watermark may be too low by this time."""
 _NUMBERS = 2**32
 """The number in a row's key is its day from 1, or its ten minutes, times this, plus the number of the times in use. The
 row of day 0 has what earlier versions noted: holds, and what they parked.
 """
 _NUMBER_MAX = 2**31
 _PASSED, _CLOSED = (0, 0), (0, 1)
-"""The columns of the two times in the row of bounds: before the first all holds have passed, before the second no hold
-ends that is still to be noted. Each row of holds has a column there as well: the number of its kind, from 1, and its
-day. Each row of what is parked has two, with the numbers of its last change and of the change at which all in it had
-landed: 0, and its ten minutes from `_CHANGED` and from `_LANDED`. Programs from before such rows take these for the
-names of rows of holds, which are empty.
+"""The columns of the two times in the row of bounds: all holds that end before the first have passed, and no hold that
+is still to be noted ends before the second. Each row of holds has a column there as well: the number of its kind, from
+1, and its day. Each row of what is parked has two, with the numbers of its last change and of the change at which all
+in it had landed: 0, and its ten minutes from `_CHANGED` and from `_LANDED`. Earlier programs read these as names of
+rows of holds, and find those rows empty.
 """
 _CHANGED, _LANDED = 2, 2**31
 _EACH = 2**63
@@ -107,7 +106,7 @@ class Through(NamedTuple):
 
 
 MARK_MAX_MS: Final = 2
-"""A watermark up to this is no time but a mark: of the cluster nothing is known for certain, as while it is rebuilt."""
+"""A watermark up to this is a mark and no time: nothing is certain about the cluster, as while it is rebuilt."""
 
 
 def known_ms(watermark_ms: int | None) -> int | None:
@@ -188,10 +187,10 @@ class _Held(NamedTuple):
 
 
 def _watermark(settled: int, held: _Held) -> int:
-    return min([settled, *(since for holds in _standing(settled, held) for _, since in holds)])
+    return min([settled, *(since for holds in _still_held(settled, held) for _, since in holds)])
 
 
-def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
+def _still_held(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
     """The holds (until, since) of each kind that still keep the watermark back.
 
     A hold is released once everything before its `until` has landed. If other work from before that `until` was itself
@@ -200,7 +199,7 @@ def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
     stream of them would hold the watermark back for ever. An action that was dated again has a hold that waits for the
     refill, or the ranges, of its new date.
     """
-    standing: list[set[tuple[int, int]]] = [set() for _ in held]
+    found: list[set[tuple[int, int]]] = [set() for _ in held]
     least_put_off = least = settled + 1
     holds = [(*_times(column), kind) for kind, columns in enumerate(held) for column in columns]
     for until, since, kind in sorted(holds, reverse=True):
@@ -210,8 +209,8 @@ def _standing(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
         least = min(least, since)
         if is_put_off:
             least_put_off = min(least_put_off, since)
-        standing[kind].add((until, since))
-    return standing
+        found[kind].add((until, since))
+    return found
 
 
 def _waiting_for_parked(standing: set[tuple[int, int]], before_ms: int) -> set[tuple[int, int]]:
@@ -248,7 +247,7 @@ class State(NamedTuple):
 
 def _by_kind(settled: int, held: _Held) -> tuple[list[int], list[int], list[int], list[int]]:
     """The commit times of actions that hold the watermark back: put off, refills, fanouts, and parked."""
-    put_off, *apart = _standing(settled, held)
+    put_off, *apart = _still_held(settled, held)
     refills, fanouts = ([since for _, since in holds] for holds in apart)
     parked = [_times(column)[1] for column in held.put_off if _is_parked(column)]
     return [since for until, since in put_off if until < _EACH], refills, fanouts, parked
@@ -294,7 +293,7 @@ class Progress:
         held = self._held(bounds)
         noted: dict[tuple[int, int], int] = {}
         if any(held):
-            standing = {hold for holds in _standing(slowest, held) for hold in holds}
+            standing = {hold for holds in _still_held(slowest, held) for hold in holds}
             waiting = _waiting_for_parked(standing, bounds.closed_ms)
             if len(waiting) > _STANDING_MAX:
                 # In an outage of hours each look would read all that were noted since it began. The one hold is put
@@ -327,8 +326,8 @@ class Progress:
 
     def _note(self, kind: bytes, holds: Iterable[tuple[int, int]]) -> None:
         """Notes holds of a kind. A hold that would end before `closed_ms`, because its message was parked, ends at
-        `closed_ms`: what may prolong it still does so there. The bound is read once the hold is durable, because it may
-        have been raised meanwhile.
+        `closed_ms`: other holds can prolong it there as well. The bound is read once the hold is durable, because it
+        may have been raised meanwhile.
         """
         left = list(holds)
         closed_ms = 0
@@ -356,8 +355,8 @@ class Progress:
         self._change({_ten_minutes(slot) for slot in slots})
 
     def _change(self, numbers: Iterable[int]) -> None:
-        """Makes looks read rows of what is parked, whose notes are durable. The number of the change is larger than all
-        that a process can have read before these notes: so no process takes the rows for landed without a look at them.
+        """Makes looks read rows of what is parked, whose notes are durable. The number of the change is larger than any
+        that a process can have read before these notes: so no process counts the rows as landed without reading them.
         """
         change = 1 + max(self._bounds().changed.values(), default=0)
         columns = [_POSITION.pack(0, _CHANGED + number) for number in sorted({*numbers})]
@@ -423,8 +422,8 @@ class Progress:
         """Notes that actions were sent back to the expander: late deliveries of them that were read before a time need
         not be sent back any more.
 
-        It becomes durable after the tasks, and after the holds that wait for them: a reader of the note need publish no
-        task and note no hold.
+        Call it once the tasks, and the holds that wait for them, are durable: a reader of the note then publishes no
+        task and notes no hold.
         """
         rows = [_sent_back(identity) for identity in identities]
         self._store.apply([Put([(row, before_ms)], [_SENT_BACK.pack(before_ms, rest)]) for row, rest in rows])
@@ -615,8 +614,8 @@ class Progress:
             bounds = self._bounds()
         # A hold that is noted later ends after these bounds, and the caller need not know its day.
         after = _before(bounds.passed_ms)
-        # What is put off is read before the other kinds: its hold may pass once one for its refill, or its ranges, has
-        # been noted.
+        # `_PUT_OFF` is read before the other kinds: such a hold may pass once the one for its refill, or its ranges,
+        # has been noted.
         found = {_PUT_OFF: parked + self._put_off(after), _REFILLS: [], _FANOUTS: []}
         for kind, columns in found.items():
             for day in ([] if kind == _PUT_OFF else [0]) + bounds.are_read(kind):

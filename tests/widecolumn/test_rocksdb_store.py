@@ -761,7 +761,7 @@ def test_a_directory_that_is_put_in_place_of_an_open_one_stays_as_it_is(path: Pa
     content = {file.name: file.read_bytes() for file in path.iterdir()}
 
     for call in (lambda: store.apply([Put([(ROW, 5)], [column(2)])]), lambda: store.sweep(7)):
-        with pytest.raises(UnavailableError, match=f"^{path}: this is not the directory any more that was opened"):
+        with pytest.raises(UnavailableError, match=f"^{path}: this is no longer the directory that was opened"):
             call()
     path.rename(copy)
     moved.rename(path)

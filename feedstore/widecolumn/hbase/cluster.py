@@ -85,7 +85,7 @@ class HBaseCluster:
         return self._stores[name]
 
     def records(self, name: str) -> RecordTable:
-        """A table of records, whether it is there or not. It is closed with the cluster."""
+        """A table of records, which may be missing. It is closed with the cluster."""
         return RecordTable(name, self._addresses, self._thrift2, self._parallel)
 
     def regions(self, name: str) -> list[TableRegion]:
@@ -122,7 +122,7 @@ class HBaseCluster:
 
 
 def _connecting(kind: Callable[[DeadlineSocket], C], within_s: float) -> Callable[[Address, float], C]:
-    """What opens connections of a kind, for a pool of them."""
+    """The function with which a pool opens connections of a kind."""
     return lambda to, left_s: kind(DeadlineSocket.connect(to, min(left_s, within_s)))
 
 

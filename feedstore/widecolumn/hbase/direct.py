@@ -1,9 +1,9 @@
 """Reads that region servers answer themselves, without a gateway in between.
 
-A gateway takes as long for a page as HBase, and it is a machine more that can fail. So a reader looks up where the
-regions of its table are, and asks their servers. This is an optimistic way and no second one: whatever is not answered
-with cells (a region that moved, a server that is away or cannot be reached from here) is asked of the gateways, and the
-region is left to them until it has been looked up again. No read waits for a look-up: threads of their own do them.
+A gateway takes as long for a page as HBase, and it is one more machine that can fail. So a reader looks up where the
+regions of its table are, and asks their servers. Whatever they do not answer with cells (because a region moved, or a
+server is away or cannot be reached from here) is asked of the gateways, and the region is left to them until it has
+been looked up again. No read waits for a look-up: threads of their own do them.
 """
 
 import math
@@ -27,15 +27,15 @@ from feedstore.widecolumn.port import Table, UnavailableError, WillNotError
 _log = structlog.get_logger()
 
 LOOK_S, LOOK_S_MAX = 1.0, 30.0
-"""How long the next look-up waits after one. It is doubled while some regions are not to be had. After the second, a
-read begins one though all seems well: a server that has lost its regions and does not know it answers as before.
+"""How long the next look-up waits after one; doubled while some regions cannot be had, up to the second. After that, a
+read begins one even if all seems well: a server that has lost its regions without knowing it answers as before.
 """
 ANSWERS_WITHIN_S: Final = 1.0
-"""A server that does not answer a look-up by then is left to the gateways."""
+"""A server that does not answer a look-up within this time is left to the gateways."""
 BLAMED_FROM_S: Final = 0.1
-"""One that had less time for a read is not lost by it: where there are too many reads, they begin late."""
+"""A server that had less time than this for a read is not given up: if there are too many reads, they begin late."""
 SHARE: Final = 0.5
-"""Of a read's time, for a region server that hangs. The rest is the gateways'."""
+"""The share of a read's time that a region server that hangs gets. The rest is for the gateways."""
 
 
 class RegionServers:
@@ -87,7 +87,7 @@ class RegionServers:
 
 
 class DirectReads:
-    """Those of one table. Thread-safe.
+    """The direct reads of one table. Thread-safe.
 
     cluster: names it in the log and to the meter. look_up: the regions of the table, in the order of their rows; raises
     UnavailableError. within_ms: how long a read may take, if its caller does not say. background: runs a look-up
@@ -203,7 +203,7 @@ class DirectReads:
                 self._log.info("hbase.regions", regions=len(regions), left_to_gateways=away)
 
     def _left(self, regions: Sequence[TableRegion], region: TableRegion, error: UnavailableError) -> list[TableRegion]:
-        """The regions of which those are left to the gateways that a failed read of one of them concerns."""
+        """The regions after a failed read of one of them: those that it concerns are left to the gateways."""
         if isinstance(error, WillNotError):  # the server answered: only this region is not as it was
             self._log.info("hbase.region_lost", region=region.name.decode("latin-1"), error=str(error))
             return [each._replace(server=None) if each == region else each for each in regions]

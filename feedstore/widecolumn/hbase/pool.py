@@ -17,11 +17,11 @@ second: asking a gateway that hangs costs a call its share of the time.
 """
 
 TRIED_S: Final = 1.0
-"""What a gateway that has failed gets of a call's time, until it answers, if one is left that has not failed."""
+"""The time of a call that a gateway that has failed gets until it answers, if another one is left that has not."""
 WHOLE_S: Final = 300.0
 """How often it gets its share all the same: perhaps it does not hang, but is slow."""
 LATE: Final = 0.5
-"""Of a call's time. A gateway that had less of it, because the call waited for a connection, is not blamed."""
+"""A gateway is not blamed if it had less than this share of a call's time, because the call waited for a connection."""
 
 
 class GatewayConnection(Protocol):
@@ -107,7 +107,7 @@ class Pool(Generic[C]):
 
         Raises:
             GatewayError: the gateway whose turn it was cannot be reached; try another.
-            BusyError: no connection was free until the deadline.
+            BusyError: no connection became free before the deadline.
             UnavailableError: closed.
         """
         asked_s = self._clock()

@@ -95,7 +95,7 @@ class Files:
         """Raises UnavailableError if another directory is in place of the one that an owner has opened."""
         if self.owned is not None and _directory_at(self.path) != self.owned:
             raise UnavailableError(
-                f"{self.path}: this is not the directory any more that was opened: end this process, put the"
+                f"{self.path}: this is no longer the directory that was opened: end this process, put the"
                 " right one in its place, and start it again"
             )
 
