@@ -86,8 +86,8 @@ class Contest:
         raise self._unavailable("no cluster answered: " + "; ".join(question.failures))
 
     def all(self, ask: Callable[[str, float], T], deadline_s: float) -> dict[str, T]:
-        """The answer of each cluster that answers in time. They are asked at once, also those whose breaker is open; it
-        shows nothing of their health. ask: as of `first`.
+        """The answer of each cluster that answers in time. All are asked at once, even those whose breaker is open; the
+        answers do not count for their health. ask: as in `first`.
         """
         until_s = max(deadline_s, self._clock() + ATTEMPT_S_MIN)
         ended: SimpleQueue[Attempt[T]] = SimpleQueue()
@@ -149,7 +149,7 @@ class _Question(Generic[T]):
         finally:
             # They may still run, and no one waits for them.
             for name in list(self._spans):
-                self._told(name, "abandoned")
+                self._end_span(name, "abandoned")
 
     def _run(self, candidates: Sequence[Candidate], deadline_s: float) -> Attempt[T] | None:
         left = deque(candidates)
@@ -169,10 +169,10 @@ class _Question(Generic[T]):
                 continue
             self._under_way.remove(attempt)
             if attempt.error is None:
-                self._told(attempt.name, "answered")
+                self._end_span(attempt.name, "answered")
                 self._health.abandon(self._under_way)
                 return attempt
-            self._told(attempt.name, "failed", type(attempt.error).__name__)
+            self._end_span(attempt.name, "failed", type(attempt.error).__name__)
             if not isinstance(attempt.error, NotNowError):
                 raise attempt.error
             self.failures.append(_failure(attempt.name, str(attempt.error)))
@@ -190,12 +190,12 @@ class _Question(Generic[T]):
         self._spans[name] = self._span(name, "hedge" if is_hedge else "failover" if self.failures else "first")
         begun = self._begin(name, self._on_done)
         if begun is None:
-            self._told(name, "failed", "too_many_reads")
+            self._end_span(name, "failed", "too_many_reads")
             self.failures.append(f"{name}: too many reads are under way")
         else:
             self._under_way.append(begun)
 
-    def _told(self, name: str, outcome: str, error: str | None = None) -> None:
+    def _end_span(self, name: str, outcome: str, error: str | None = None) -> None:
         """Ends the span of a cluster."""
         span = self._spans.pop(name)
         span.note({"feedstore.outcome": outcome})

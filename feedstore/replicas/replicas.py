@@ -102,7 +102,7 @@ class Replicas:
             return self._from_any(table, row, after, limit, deadline_s, [(replica.name, str(error))])
 
     def which_hold(self, table: str, row: bytes, column: bytes, deadline_s: float) -> dict[str, bool | None]:
-        """Which clusters have a column; None: no answer. All are asked, past open breakers too: it is for people."""
+        """Which clusters have a column; None: no answer. All are asked, even with open breakers: it is for people."""
         before = (int.from_bytes(column, "big") - 1).to_bytes(len(column), "big")
         found = self._contest.all(self._asking(table, row, before, 1), deadline_s)
         return {name: list(found[name]) == [column] if name in found else None for name in self._sources}
