@@ -15,8 +15,8 @@ _OUTCOMES: Final = ("hit", "stale", "fetched", "joined", "missing", "source")
 
 KEYS: Final = _SERVED.counter(
     "feed_catalog_keys_total",
-    "Keys that this server's pages and requests asked for. Each is one of `hit` (its record was held), `stale` (so, but"
-    " its time was up and no cluster answered), `fetched`, `joined` (fetched for another request) and `missing` (no"
+    "Keys that this server's pages and requests asked for. Each is one of `hit` (its record was held), `stale` (held,"
+    " but its time was up and no cluster answered), `fetched`, `joined` (fetched for another request) and `missing` (no"
     " record, or no answer). `source`: of the missing, those that the follow store was then asked for",
     _CATALOG,
     Label("outcome", _OUTCOMES),
@@ -60,9 +60,9 @@ SWAPS: Final = _SERVED.counter(
     CLUSTER,
 )
 ENTRIES: Final = _SERVED.gauge(
-    "feed_catalog_delta_entries", "Keys that were updated since the oldest generation, about", _CATALOG, CLUSTER
+    "feed_catalog_delta_entries", "About how many keys were updated since the oldest generation", _CATALOG, CLUSTER
 )
-CACHE: Final = _SERVED.gauge("feed_catalog_cache_bytes", "Memory that this server holds records in, about", _CATALOG)
+CACHE: Final = _SERVED.gauge("feed_catalog_cache_bytes", "About how much memory this server holds records in", _CATALOG)
 UPDATES: Final = _SERVED.counter("feed_catalog_updates_total", "Updates that replaced what this server held", _CATALOG)
 HEARD: Final = _SERVED.gauge(
     "feed_catalog_heard_behind_seconds",

@@ -16,6 +16,6 @@ FAILURES: Final = _SHARDS.counter(
 )
 AWAY: Final = _SHARDS.gauge(
     "feed_follow_store_away",
-    "1 if the shard failed so often that this process asks it no more until it has answered again, else 0",
+    "1 if the shard failed so often that this process calls it no more until a look finds it back, else 0",
     SHARD,
 )

@@ -100,7 +100,7 @@ HOLDS: Final = _GAUGES.gauge(
 )
 HOLD_AGE: Final = _GAUGES.gauge(
     "feed_cluster_hold_age_seconds",
-    "How long ago the oldest action committed of the notes that may keep a cluster's watermark back; 0 if there are"
+    "How long ago the oldest action of the notes that may keep a cluster's watermark back committed; 0 if there are"
     " none. Absent if the cluster does not answer, or if the only note says that the cluster is being rebuilt",
     CLUSTER,
     Label("kind", ("put_off", "refill", "fanout", "parked")),
@@ -127,7 +127,7 @@ ACTIONS_LOST: Final = _GAUGES.gauge(
 )
 OUTBOX: Final = _GAUGES.gauge(
     "feed_outbox_age_seconds",
-    "How long ago the oldest action committed that is not relayed; 0 if there is none; absent if the shard is away",
+    "How long ago the oldest action that is not relayed committed; 0 if there is none; absent if the shard is away",
     SHARD,
 )
 OUTBOX_ACTIONS: Final = _GAUGES.gauge(
@@ -195,7 +195,7 @@ CANARY_SECONDS: Final = _CANARY.histogram(
 )
 CANARY_AGE: Final = _CANARY.gauge(
     "feed_canary_age_seconds",
-    "How long ago the newest canaries committed that were read in every part of a cluster; before the first, since the"
+    "How long ago the newest canaries that were read in every part of a cluster committed; before the first, since the"
     " worker began. It grows while any part is late. Absent without `[worker] canary`",
     CLUSTER,
 )

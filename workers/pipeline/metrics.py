@@ -84,7 +84,7 @@ WAITING_BYTES: Final = _STAGE.gauge(
 )
 RETRYING: Final = _STAGE.gauge(
     "feed_stage_retrying_seconds",
-    "How long ago the first attempt began that failed, of messages that are still not done; 0 if there are none",
+    "How long ago the first failed attempt of messages that are still not done began; 0 if there are none",
     GROUP,
 )
 BEHIND: Final = _STAGE.gauge(
