@@ -46,8 +46,8 @@ class LostRecords(NamedTuple):
 
 
 def unindexed_edges(edges: Sequence[EdgeRow], indexed: Mapping[FollowerKey, FollowerRow]) -> list[FollowerRow]:
-    """The rows to write into the follower indexes, because they have an older row, or none, for an edge. An ended edge
-    needs no row.
+    """The rows to write into the follower indexes, where an edge has an older row, or none. An ended edge needs
+    none.
     """
     rows = []
     for follower, kind, followee, ts, active, _ in edges:
@@ -77,7 +77,7 @@ def line_keys(pins: Sequence[PinRow]) -> Iterator[PinIndexKey]:
 
 
 def unindexed_pins(pins: Sequence[PinRow], indexed: Mapping[PinIndexKey, PinIndexRow]) -> list[PinIndexRow]:
-    """The lines to write into the pin indexes, which have an older line, or none, for a pin. Deleted pins need none."""
+    """The lines to write into the pin indexes, where a pin has an older line, or none. Deleted pins need none."""
     lines = []
     for row in pins:
         _, owner, board, _, saved_ms, deleted_ms = row

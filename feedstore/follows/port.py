@@ -23,7 +23,7 @@ class FollowStoreUnavailableError(FollowStoreError, NotNowError):
 
 
 class UnsafeStoreError(FollowStoreUnavailableError, MisconfiguredError):
-    """Settings of a database, which are named, could lose commits: nothing is recorded until they are changed."""
+    """Settings of a database could lose commits: nothing is recorded until they are changed. The message names them."""
 
 
 class ClockStepError(FollowStoreUnavailableError):
@@ -65,9 +65,9 @@ class ActionRefusedError(FollowStoreError, NeverError):
 class Request(NamedTuple):
     """A request to record an action. key: 1..128 printable characters, unique to the request. A request that is
     repeated with its key within the purge window has no second effect and gets the first answer, even if that was a
-    refusal. is_dated: False if the time of a pin to save is one that the caller has chosen for it, because none was
-    asked for: a pin that is saved already keeps its own, a repetition with a key may have another one, and a time that
-    is ahead of the store's becomes the store's.
+    refusal. is_dated: False if the client gave no time for the pin, and the caller has chosen one: then a pin that is
+    saved already keeps its own time, a repetition with a key may have another one, and a time that is ahead of the
+    store's becomes the store's.
     """
 
     action: Action
@@ -84,7 +84,7 @@ _recorded: Final[msgspec.json.Decoder[list[RecordedAction]]] = msgspec.json.Deco
 
 class OutboxRow(NamedTuple):
     """Actions that one transaction recorded and that are not relayed yet. (shard, id) identifies them, together with
-    committed_ms: a shard that lost its last rows, because it failed over to a replica without them, gives ids again.
+    committed_ms: a shard that failed over to a replica without its last rows gives their ids again.
 
     number: how many actions there are in it.
     body: the recorded actions as JSON, with commas between them, as they were written. A newer program may have

@@ -45,7 +45,7 @@ class ShardRequest(NamedTuple):
     position: the place of its answer among those of the call.
     fingerprint: of the action, if there is a key.
     refusal: the answer, if other shards have already refused the action. It then only has to be kept under the key.
-    is_dated: as of the request.
+    is_dated: as in the request.
     """
 
     position: int
@@ -57,7 +57,7 @@ class ShardRequest(NamedTuple):
 
     def has(self, stored: bytes) -> bool:
         """Whether a key with this fingerprint is that of this request. An earlier program put the time of a pin into it
-        also if that was not asked for.
+        even if the client gave none.
         """
         return stored == self.fingerprint or (not self.is_dated and stored == fingerprint(self.action))
 
@@ -207,7 +207,7 @@ def _claim_board(pin: Pin, standing: Standing, changes: Changes) -> ActionRefuse
 def _save(pin: Pin, now_ms: int, standing: Standing, changes: Changes, *, is_dated: bool) -> Answer:
     stored = standing.pins.get(pin.pin)
     if stored is None:
-        # The clock of the caller, who chose the time, may be ahead of the store's. The client asked for no time.
+        # The caller chose the time by its own clock, which may be ahead of the store's.
         created_ms = pin.created_ms if is_dated else min(pin.created_ms, now_ms)
         return _save_at(Pin(pin.pin, pin.owner, pin.board, created_ms), now_ms, standing, changes)
     _, owner, board, created_ms, saved_ms, deleted_ms = stored
@@ -310,7 +310,7 @@ def redate(action: RecordedAction, now_ms: int, standing: Standing) -> tuple[Cha
             if stored is not None and stored[5] == committed_ms and _pin(stored) == pin:
                 again = _delete_at(stored, now_ms, standing, changes)
         case RefillAsked(user, cluster, committed_ms):
-            # Its record may have expired: then it is requested again. If it was requested later, that one counts.
+            # If its record has expired, it is requested again. If there is a later request, that one counts.
             if standing.refills.get((user, cluster or ""), committed_ms) <= committed_ms:
                 again = _ask(user, cluster, now_ms, changes)
         case RespaceAsked():

@@ -1,7 +1,7 @@
 """The port of one shard of the follow store: plain rows, whole batches, no rules.
 
-The rules are in `recording` and `store` and are the same for every database. A shard only keeps rows, and promises
-what needs the database: that a transaction is one, that a read is fresh, and what `settled_ms` says. Each method costs
+The rules are in `recording` and `store` and are the same for every database. A shard only keeps rows, and promises what
+needs the database: that transactions are atomic, that reads are fresh, and what `settled_ms` says. Each method costs
 one round trip, or a fixed number of them, however many keys it is given. Every failure of the database raises
 FollowStoreUnavailableError.
 """
@@ -65,7 +65,7 @@ UnrelayedRow = tuple[int, int, int, bytes]
 """(id, committed_ms, number of actions, body) of a row of the outbox."""
 
 OutboxKey = tuple[int, int]
-"""(id, committed_ms). A shard that fails over to a replica without its last rows gives their ids again, to others."""
+"""(id, committed_ms). A shard that fails over to a replica without its last rows gives their ids to other rows."""
 
 
 def outbox_rows(actions: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:
@@ -182,13 +182,13 @@ class Shard(Protocol):
         """The refills of these (user, cluster) pairs, in any order; those without a request are left out."""
 
     def mark_refills_served(self, served: Mapping[tuple[int, str], int]) -> None:
-        """Notes before which times the refills of existing rows are done. A larger time that a row has stays."""
+        """Notes before which times the refills of existing rows are done. A row with a larger time keeps it."""
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
         """The oldest rows that are not marked relayed, ascending by id: as many as it takes to have `limit` actions."""
 
     def mark_relayed(self, rows: Sequence[OutboxKey]) -> None:
-        """Marks rows as published. One that has the id and another time is another row, and stays as it is."""
+        """Marks rows as published. A row with the same id and another time is another row, and stays as it is."""
 
     def may_relay(self) -> bool:
         """As `FollowStore.may_relay`. A shard in a file always says True."""
@@ -199,11 +199,12 @@ class Shard(Protocol):
         """
 
     def mark_refills_unserved(self, since_ms: int) -> None:
-        """Counts refills as not published that were requested at or after a time."""
+        """Marks refills that were requested at or after a time as not published."""
 
     def has_relayed(self) -> bool:
         """Whether the first row that is left in the outbox is marked relayed. Rows are relayed in the order of their
-        ids, so if any is marked, it is. There may be millions, if the store was filled before the first relay began.
+        ids, so if any is marked, the first one is. Not all are looked at: a store that was filled before the first
+        relay began may have millions.
         """
 
     def outbox_is_whole(self) -> bool:
@@ -238,8 +239,8 @@ class Shard(Protocol):
         """
 
     def ended_edges_after(self, follower: int, since_ms: int, after: Place, limit: int) -> list[EdgeRow]:
-        """The first `limit` tombstones of a follower past a place, ascending by edge key. Only those count that
-        committed at or after a time.
+        """The first `limit` tombstones of a follower past a place, ascending by edge key, among those that committed at
+        or after a time.
         """
 
     def newest_pins(self, places: Sequence[NewestFrom], *, saved_before_ms: int) -> list[list[PinRow]]:

@@ -585,7 +585,7 @@ class SQLiteShard:
         with self._database.write() as connection:
             _put(connection, _PUT_PIN_INDEX, 8, rows)
             sqlite_boards.drop(connection, deleted_on_boards(rows))
-            sqlite_boards.changed(connection, (row[1] for row in rows if row[0] == _BOARD))
+            sqlite_boards.end_quiet(connection, (row[1] for row in rows if row[0] == _BOARD))
 
     def followers(self, places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> list[FollowerRow]:
         active = int(not tombstones)

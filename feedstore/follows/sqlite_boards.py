@@ -187,7 +187,7 @@ class SQLiteBoardRows:
         missing = [row for row in lines if row[3] not in at]
         if missing:
             self._connection.executemany(_ENTER, missing)
-            changed(self._connection, {self._board})
+            end_quiet(self._connection, {self._board})
         self._at |= {row[3]: PinAt(row[3], row[2], alive=True, sequence=None, moved_ms=0) for row in missing}
         return missing
 
@@ -205,8 +205,8 @@ class SQLiteBoardRows:
         return number
 
 
-def changed(connection: sqlite3.Connection, boards: Iterable[int]) -> None:
-    """Ends that boards are quiet. Call it when lines were entered on them, or living pins lost their places."""
+def end_quiet(connection: sqlite3.Connection, boards: Iterable[int]) -> None:
+    """Makes boards quiet no longer. Call it when lines were entered on them, or living pins lost their places."""
     if quiet := connection.execute(_ALL_QUIET).fetchall():  # mostly there are none
         changed_ones = set(boards)
         connection.executemany(_NO_LONGER_QUIET, [row for row in quiet if row[0] in changed_ones])
@@ -224,7 +224,7 @@ def write(connection: sqlite3.Connection, board: int, placed: Sequence[PlacedRow
             connection.execute(_PLACE, (board, stored, pin, place_ms, created_ms, moved_ms))
     if dropped:
         drop(connection, [(board, pin) for pin in dropped])
-        changed(connection, {board})
+        end_quiet(connection, {board})
 
 
 def drop(connection: sqlite3.Connection, rows: Sequence[tuple[int, int]]) -> None:

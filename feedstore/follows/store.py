@@ -132,9 +132,9 @@ class FollowStore:
             case PinDeleted(pin):
                 return frozenset(map(self._all.shard_of, (pin.owner, pin.board)))
             case Followed() | Unfollowed() | RefillAsked():
-                # The first and the last bring pins, which may be on any shard: only a pin's own record says if it was
+                # Follows and refills bring pins, which may be on any shard: only a pin's own record says if it was
                 # deleted. An unfollow of many older pins looks for edges that bring the same pins, and the boards of a
-                # user may be on any shard. How many there are, only the shard of the followee knows.
+                # user may be on any shard. Only the shard of the followee knows how many there are.
                 return frozenset(range(len(self._all)))
             case RespaceAsked(board, pin):
                 return frozenset(map(self._all.shard_of, (board, pin)))
@@ -161,7 +161,7 @@ class FollowStore:
         return Between(min(earliest_ms for earliest_ms, _ in bounds), min(latest_ms for _, latest_ms in bounds))
 
     def now_at_the_latest(self) -> int:
-        """The store's time; if a shard is away, the latest that it may be, as of `about_now`. For a hold: any tick of a
+        """The store's time; if a shard is away, the latest that it may be, as in `about_now`. For a hold: any tick of a
         later time follows what its caller has published before (rule 10), and no caller waits for a shard.
 
         Raises FollowStoreUnavailableError: no shard has answered since the store was opened.
@@ -183,7 +183,7 @@ class FollowStore:
 
         Times are stamped inside the transaction. Follows and unfollows get `max(now, last + 1)` of their follower's
         clock, across all edges (rule 2), even if the edge is already in that state. If a pin is saved again with the
-        same values, or deleted again, the answer is the first record of it, without a new outbox row. A pin is refused
+        same values, or deleted again, the answer is its first record, and there is no new outbox row. A pin is refused
         on another owner's board, with other values than before, after its deletion, or if it is dated more than
         `domain.MAX_SKEW_MS` ahead of its shard, unless its time was chosen for it (see `Request`); the deletion of an
         unknown pin is refused too. A board belongs to the owner of the first pin that claimed it, and its record
@@ -353,16 +353,16 @@ class FollowStore:
         """Whether this store is the one that relays a shard now, if several processes on any hosts would. Ask before
         each look at its outbox.
 
-        One that got True keeps that until it is closed or its process dies, or until it has not asked for half a
-        minute, because its host is gone, for example. Then the first that asks gets it. For a moment two may have it:
-        relaying a row twice is harmless (rule 1). A store in files knows no other processes, and says True.
+        The store that got True has the claim until it is closed, its process dies, or it has not asked for half a
+        minute (its host is gone, for example). Then the first that asks gets it. For a moment two may have it: relaying
+        a row twice is harmless (rule 1). A store in files knows no other processes, and says True.
         """
         return self._all.on(shard, lambda each: each.may_relay())
 
     def relay_again(self, since_ms: int = 0) -> RelayedAgain:
-        """Marks every row that is left in the outbox and committed at or after a time as not relayed, and refills that
-        were requested then as not published; some rows before it are marked, too. Call it if the queue has lost
-        messages. A relay that runs may have relayed some of them before it returns.
+        """Marks every row of the outbox that committed at or after a time, and some rows before it, as not relayed, and
+        refills that were requested since as not published. Call it if the queue has lost messages. A relay that runs
+        may have relayed some of the rows before this returns.
 
         If it is interrupted, only some are marked: call it again. Relaying a row twice is harmless (rule 1).
         """
@@ -518,7 +518,7 @@ class FollowStore:
         return [_edge(row) for row in rows]
 
     def changed_edges(self, keys: Sequence[tuple[int, Followee]], since_ms: int) -> list[Edge]:
-        """Edges, active or ended, of those (follower, followee) whose latest action committed at a time or after."""
+        """Edges, active or ended, of these (follower, followee) whose latest action committed at or after a time."""
         return [_edge(row) for row in self._edge_rows(_edge_keys(keys)) if row[5] >= since_ms]
 
     def _edge_rows(self, keys: Iterable[EdgeKey]) -> Iterator[EdgeRow]:
@@ -862,8 +862,8 @@ _MARKED_AT_ONCE: Final = 10_000
 _PAST_IDS: Final = 2**63 - 1
 """Above the id of any row of the outbox."""
 _OUT_OF_ORDER_MS: Final = 60_000 + APART_MAX_MS
-"""The times of rows are in the order of their ids but for this: transactions at the same time last less long, and a
-database's clock takes no longer step unnoticed.
+"""The times of rows may differ from the order of their ids by this much: a transaction ends sooner, and a longer step
+of a database's clock is noticed.
 """
 _INDEX_ORDER: Final = (itemgetter(2), itemgetter(1), itemgetter(0))
 """Rows of an index are sorted by one number of their key at a time, the last number first. This takes half as long as

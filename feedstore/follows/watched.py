@@ -54,8 +54,8 @@ def boot_s() -> float:
 
 
 def mix(value: int) -> int:
-    """Mixes the bits of an id with the finaliser of SplitMix64, so that ids with a stride, or with a shard of their own
-    in them, still spread evenly. It never changes, because it decides where records are.
+    """Mixes the bits of an id with the finaliser of SplitMix64, so that ids spread evenly even if they have a stride,
+    or hold the number of another system's shard. It never changes, because it decides where records are.
     """
     value = ((value ^ (value >> 30)) * _MIX_1) & _64_BITS
     value = ((value ^ (value >> 27)) * _MIX_2) & _64_BITS
@@ -122,10 +122,11 @@ class Watched:
         return result
 
     def refuse_away(self) -> None:
-        """Raises FollowStoreUnavailableError if the shard failed so often that it counts as away.
+        """Raises FollowStoreUnavailableError if the shard failed so often that it counts as away, or if this process
+        was forked from the one that opened the shard.
 
-        So no caller waits for its time-outs. It is looked at in the background, and is back once it has answered. Also
-        if this process was forked from the one that opened the shard.
+        So no caller waits for the time-outs of a shard that is away. It is looked at in the background, and is back
+        once it has answered.
         """
         if os.getpid() != self._process:
             raise FollowStoreUnavailableError(f"shard {self._number}: {OF_ANOTHER_PROCESS}")
@@ -203,7 +204,7 @@ class Watched:
 
 
 class Shards:
-    """The shards of a store. Thread-safe. executor, background, clock, meter: as of the `FollowStore`."""
+    """The shards of a store. Thread-safe. executor, background, clock, meter: as in `FollowStore`."""
 
     def __init__(
         self,

@@ -43,8 +43,8 @@ CALLS_AT_ONCE = 32
 
 
 def create(servers: Sequence[MySQLServer]) -> None:
-    """Creates the tables of a store, and the databases where they are missing, or brings older ones up to date.
-    Repeating it changes nothing; several may run at once.
+    """Creates the tables of a store, and its databases if they are missing, or brings older ones up to date. Repeating
+    it changes nothing; several may run at once.
 
     Raises FollowStoreUnavailableError: a database is another shard, newer than this program, or cannot be written.
     """
@@ -53,7 +53,7 @@ def create(servers: Sequence[MySQLServer]) -> None:
 
 
 def missing(servers: Sequence[MySQLServer]) -> list[MySQLServer]:
-    """The databases of a store that are not there, or have no tables of one. Raises FollowStoreUnavailableError."""
+    """The databases of a store that are missing, or lack its tables. Raises FollowStoreUnavailableError."""
     return [each for each in servers if stored_version(each, PoolBounds()) == 0]
 
 
@@ -72,11 +72,11 @@ def open_store(
     meter: Meter = UNCOUNTED,
     tracer: Tracer = UNTRACED,
 ) -> FollowStore:
-    """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests. own: that of
+    """Opens a store that was created. clock: the time in ms in place of the databases' own, for tests. own: the time of
     this process: a database whose clock is far ahead of it, and of what was settled, stamps nothing. may_be_away:
-    whether it opens if no database can be reached. meter, tracer: as of the `FollowStore`.
+    whether it opens if no database can be reached. meter, tracer: as in `FollowStore`.
 
-    A database that cannot be reached now is looked at when it can be, before anything is asked of it: others continue
+    A database that cannot be reached now is checked once it can be, before anything is asked of it. The others work
     without it.
 
     Raises FollowStoreUnavailableError: a database is not this shard, or not up to date; or none can be reached.
@@ -91,7 +91,7 @@ def open_store(
             shards.append(MySQLShard(pool, claims, bounds, own, clock))
             opened.callback(shards[-1].close)
             pools.append(pool)
-        # At the same time: a host that says nothing takes its time.
+        # In parallel: a host that does not answer takes long.
         with ThreadPoolExecutor(len(pools), "follows-open") as looking:
             away = {number: error for number, error in enumerate(looking.map(_unreachable, pools)) if error is not None}
         if len(away) == len(servers) and not may_be_away:

@@ -2,8 +2,8 @@
 
 **Locks.** A transaction on the order of a board takes the board's row of `board_orders` alone; then the lines of the
 pins that it names, shared, so that they are not marked deleted before it is committed; then the state of the shard,
-shared, because what it decides depends on the time. Only then it enters the lines that are missing, reads the board,
-takes the lines of the pins that make room, shared, and writes placed rows. An index write takes lines and then placed
+shared, because what it decides depends on the time. Only then does it enter the lines that are missing, read the board,
+take the lines of the pins that make room, shared, and write placed rows. An index write takes lines and then placed
 rows, and never the state of the shard. So the caller that settles may have to wait for a board's transaction, and that
 one for an index write.
 
@@ -140,7 +140,7 @@ def drop(rows: Iterable[tuple[int, int]]) -> Iterator[str]:
 
 
 def enter(rows: Sequence[PinIndexRow]) -> str:
-    """Plainly: if the handler was faster, the transaction fails on the duplicate and begins again."""
+    """A plain INSERT: if the handler was faster, the transaction fails on the duplicate and begins again."""
     in_order = sorted(rows, key=lambda row: (-row[2], row[3]))
     values = ", ".join("(%d, %d, %d, %d, %d, %d, %d, NULL)" % row[:7] for row in in_order)
     into = "pin_index (kind, followee, created_ms, pin, owner, board, saved_ms, deleted_ms)"
@@ -227,7 +227,7 @@ class MySQLBoardRows:
         return None
 
     def writes(self, arranged: Arranged) -> Iterator[str]:
-        """A row that is there is moved: one row is written. The pins were all looked up."""
+        """A row that exists is moved by one write. The pins were all looked up."""
         there = [row for row in arranged.placed if self._at[row.pin].sequence is not None]
         yield from (move(self._board, row) for row in there)
         yield from place(self._board, [row for row in arranged.placed if self._at[row.pin].sequence is None])

@@ -27,8 +27,7 @@ from feedstore.lazy import closed_on_error
 class PoolBounds:
     """How long things may take, and how many there may be.
 
-    transaction_s: a transaction that takes longer is aborted, by the client where it still runs, and by the server
-        where the client has stopped asking.
+    transaction_s: a transaction that takes longer is aborted: by the client if it still runs, else by the server.
     lock_wait_s: how long one statement waits for a lock, at least 1; a transaction waits again until `transaction_s`.
     reply_s: how long the server may take for a round trip.
     connections: how many one shard has at most.
@@ -70,7 +69,7 @@ Meaning = Literal["again", "lost", "full", "failed"]
 _AGAIN: Final = frozenset(
     {
         1213,  # deadlock: this transaction was chosen
-        1205,  # a lock was not got in time
+        1205,  # a lock was not granted in time
         1062,  # duplicate key: another transaction has inserted the row since we read
         1020,  # a row has changed since it was read
     }
@@ -101,8 +100,8 @@ _FULL: Final = frozenset(
 
 
 def meaning(error: BaseException) -> Meaning:
-    """again: the transaction did nothing, and may do better now. lost: the connection, or the primary at its end. full:
-    the server takes no more connections now, and those that are open are as good as before.
+    """again: the transaction did nothing, and may succeed now. lost: the connection is lost, or its server is not the
+    primary any more. full: the server takes no more connections now, but the open ones are as good as before.
     """
     if isinstance(error, pymysql.err.InterfaceError):
         return "lost"
@@ -116,8 +115,8 @@ def meaning(error: BaseException) -> Meaning:
 
 class MySQLConnection:
     """Raises UnsafeStoreError if the server could lose what it commits: every connection asks, so that a server that
-    was away, or that took over from another one, is looked at when it is there. One that is read-only counts as away:
-    it is a replica, and what is read from it may be older than what was committed (rule 4).
+    was away, or that took over from another one, is checked as well. One that is read-only counts as away: it is a
+    replica, and what is read from it may be older than what was committed (rule 4).
 
     reused: it has been lent before, and may have died since.
     """
@@ -140,7 +139,7 @@ class MySQLConnection:
             read_timeout=bounds.reply_s,
             write_timeout=bounds.reply_s,
             program_name="feedstore",
-            # Left out, PyMySQL would encrypt where it can and trust anybody.
+            # Without it, PyMySQL would encrypt if it can, and trust any server.
             ssl=tls,
             ssl_disabled=tls is None,
         )
@@ -151,7 +150,9 @@ class MySQLConnection:
             durability.refuse_unsafe(server, settings)
 
     def run(self, statements: Sequence[str]) -> list[Reply]:
-        """Sends the statements in one packet, and gives the reply of each. After an error later ones have not run."""
+        """Sends the statements in one packet, and gives the reply of each. After an error, the later ones were not
+        run.
+        """
         replies: list[Reply] = []
         with self._raw.cursor() as cursor:
             cursor.execute(";".join(statements))

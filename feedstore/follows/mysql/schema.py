@@ -18,9 +18,9 @@ _UNKNOWN_TABLE: Final = 1146
 
 
 def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) -> None:
-    """Creates the database where it is missing, applies the migrations that it lacks, and makes it this shard.
+    """Creates the database if it is missing, applies the migrations that it lacks, and makes it this shard.
 
-    A migration commits statement by statement; each may run again where one was cut off.
+    A migration commits statement by statement; if it was cut off, each may run again.
 
     Raises FollowStoreUnavailableError: it is another shard, newer than this program, or cannot be written.
     """

@@ -52,7 +52,7 @@ class MySQLServer:
         return "feedstore." + hashlib.blake2b(self.database.encode(), digest_size=16).hexdigest() + purpose
 
     def tls_context(self) -> ssl.SSLContext | None:
-        """Raises OSError where a file of it cannot be used."""
+        """Raises OSError if one of its files cannot be used."""
         if self.tls == "off":
             return None
         for file in filter(None, (self.ca, self.cert, self.key)):
@@ -100,7 +100,7 @@ def parse(url: str, base: Path, environ: Mapping[str, str]) -> MySQLServer:
     if (
         tls not in _TLS
         or (tls == "off" and given.keys() & {"ca", "cert", "key"})
-        or ("key" in given and "cert" not in given)  # it would count for nothing
+        or ("key" in given and "cert" not in given)  # it would be ignored
     ):
         raise InvalidValueError("url", without_login(url), expected)
     files = {name: base / given[name] for name in ("ca", "cert", "key") if name in given}

@@ -64,7 +64,7 @@ BROUGHT_AT_ONCE: Final = 10_000
 _WALKS_MAX: Final = 20
 
 _FEW: Final = 2
-"""Of so many followees the newest pins are read apart: one statement does it either way."""
+"""The newest pins of up to this many followees are read apart: it takes one statement either way."""
 
 _PAUSE_S: Final = 0.002
 _PAUSE_MAX_S: Final = 0.2
@@ -74,8 +74,8 @@ _Place = TypeVar("_Place")
 
 
 class MySQLShard:
-    """Implements `Shard`. claims: a pool of one connection: whether this process may relay goes with that. own: the
-    time by this process, in ms, which the database's is compared with. clock: in place of the database's.
+    """Implements `Shard`. claims: a pool of one connection, which has the claim to relay. own: the time by this
+    process, in ms, which the database's is compared with. clock: replaces the database's.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class MySQLShard:
     def _time(self, row: tuple[Any, ...]) -> int:
         """Never before what was settled, whatever the clock says. row: (settled time, the database's time).
 
-        Raises ClockStepError: what it would stamp now would be ahead of everybody for as long.
+        Raises ClockStepError: the clock has stepped ahead, and so would all that is stamped by it.
         """
         latest_ms, now_ms = int(row[0]), int(row[1]) if self._clock is None else self._clock()
         ahead_ms = step_ms(now_ms, latest_ms, self._own())
@@ -312,8 +312,8 @@ class MySQLShard:
     def _whole_pins(
         self, limits: Mapping[tuple[int, int], int], saved_before_ms: int
     ) -> dict[tuple[int, int], list[PinRow]]:
-        """All pins of those, out of some (kind, id), that have few. A statement costs by the place that it asks for,
-        and most followees have few pins: all that some hundred of them have comes cheaper than the newest of each.
+        """All pins of those (kind, id) that have few. A statement costs by the places that it asks for, and most
+        followees have few pins: reading all pins of some hundred is cheaper than reading the newest of each.
 
         limits: how many pins of each are wanted. No more rows are read than that.
         """
@@ -419,9 +419,9 @@ class MySQLShard:
         return old[: reaching([count for _, count in old], limit)]
 
     def bring_back(self, to_ms: int) -> int:
-        # The time of the shard comes after the first walk, so that it can be seen until then that this is unfinished.
-        # But what users record until then is ahead, and so is what they record later with a row that is: these need
-        # further walks. One that finds nothing is the last.
+        # The time of the shard is set after the first walk: until then it shows that this is unfinished. But rows that
+        # users record until then are ahead, and so are those that they record later with such a row: these need further
+        # walks. One that finds nothing is the last.
         began_s = time.monotonic()
         ahead_ms = max(int(self._rows(sql.LATEST)[0][0]) - to_ms, self._bring_rows_back(to_ms, began_s))
         if ahead_ms <= 0:
@@ -473,7 +473,7 @@ class MySQLShard:
     def _first(
         self, places: Sequence[_Place], limit: int, read: Callable[[Sequence[_Place], int], list[Any]]
     ) -> list[Any]:
-        """The first `limit` rows of some places, in their order. read: reads so many rows of a part of them."""
+        """The first `limit` rows of some places, in their order. read: reads up to a number of rows of some of them."""
         rows: list[Any] = []
         for chunk in chunks(places, sql.VALUES_A_LIST):
             rows += read(chunk, limit - len(rows))
@@ -531,9 +531,9 @@ class MySQLShard:
 
 
 class _Found(NamedTuple):
-    """standing: the stored records; the deciding caller owns them. known: the keys that stood, by kind. latest_ms: the
-    latest time that any of these records was written at: the transaction is not earlier. Pins that were written under a
-    clock which was far ahead, and was set since, do not count.
+    """standing: the stored records; the deciding caller owns them. known: the keys that had records, by kind.
+    latest_ms: the latest time that any of these records was written at: the transaction is not earlier. Pins that were
+    written under a clock which was far ahead, and was set since, do not count.
     """
 
     standing: Standing
@@ -586,7 +586,7 @@ class _Reads:
 
 
 def _is_whole(place: NewestFrom) -> bool:
-    """Whether it begins at a followee's newest pin, and ends at no time."""
+    """Whether it begins at a followee's newest pin, and has no earliest time."""
     return (place.created_ms, place.pin, place.created_from_ms) == (MAX_ID, 0, 0)
 
 

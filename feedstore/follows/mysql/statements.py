@@ -224,7 +224,7 @@ DATED: Final = (
 
 
 def portion_end(dated: Dated, after: str, rows: int) -> str:
-    """The key of the row that is so many rows past a key; none if there are fewer. Keys here are literals."""
+    """The key of the row that is `rows` rows past a key; none if there are fewer. Keys here are literals."""
     return (
         f"SELECT {dated.key} FROM {dated.table} FORCE INDEX (PRIMARY) WHERE {dated.key} > {after}"
         f" ORDER BY {dated.key} LIMIT 1 OFFSET {rows - 1:d}"
@@ -258,7 +258,7 @@ def put_clocks(rows: Iterable[tuple[int, int]], now_ms: int, *, new: bool) -> It
 
 
 def put_edges(rows: Iterable[EdgeRow]) -> Iterator[str]:
-    """New or not: no caller writes an edge without its follower's clock."""
+    """New rows or not: each caller has locked the follower's clock."""
     into = "edges (follower, kind, followee, ts, active, committed_ms)"
     return _insert(into, map(_integers, sorted(rows)), _update("ts", "active", "committed_ms"))
 
@@ -448,7 +448,7 @@ def followers(places: Sequence[EdgeKey], limit: int, *, tombstones: bool) -> str
 PLACES_A_STATEMENT: Final = 128
 
 WHOLE_ROWS_A_FOLLOWEE: Final = 16
-"""So many pins cost the server no more than a part of a statement does."""
+"""This many pins cost the server no more than a part of a statement does."""
 
 WHOLE_COLUMNS: Final = "kind, followee, order_ms, pin, owner, board, saved_ms, hidden"
 
@@ -471,7 +471,7 @@ NEWEST_COLUMNS: Final = "place, order_ms, pin, owner, board, saved_ms"
 
 
 def newest_chunks(places: Sequence[NewestFrom]) -> Iterator[list[NewestFrom]]:
-    """Those that one statement asks for: together at most PACKED_ROWS rows, or a single one that has more."""
+    """The places for one statement each: together at most PACKED_ROWS rows, or a single place that has more."""
     return portions(places, lambda place: place.limit, PACKED_ROWS, PLACES_A_STATEMENT)
 
 
@@ -590,7 +590,7 @@ def lines(keys: Iterable[PinIndexKey]) -> Iterator[str]:
 
 # Expiry
 # --------------------------------------------------------------------------------------------------------------------
-# What is old is looked for without locks, and dropped by its key where it is still so.
+# Old rows are looked for without locks, and dropped by their keys if they are still old.
 
 
 def old_follower_tombstones(before_ms: int, limit: int) -> str:
