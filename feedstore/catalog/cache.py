@@ -24,7 +24,7 @@ ENTRY_BYTES: Final = 330
 """About how many bytes an entry takes in addition to its key and its record."""
 
 HEARD: Final = 2**32 - 1
-"""The `rollbacks` of an entry from the stream of updates: none ends it, as every generation agrees with the stream."""
+"""The `rollbacks` of an entry from the stream: no rollback ends it, as every generation agrees with the stream."""
 
 T = TypeVar("T")
 
@@ -84,11 +84,11 @@ class RolledBack(NamedTuple):
     at_ms: tuple[int, ...] = ()
 
     def again(self, now_ms: int) -> "RolledBack":
-        """One more, which is noticed now."""
+        """These, and one more that is noticed now."""
         return RolledBack(self.number + 1, (*self.at_ms[1 - _ROLLBACKS :], now_ms))
 
     def until(self, time_ms: int) -> int:
-        """How many were noticed up to a time. Those before the last ones all count."""
+        """How many were noticed up to a time. Those before `at_ms` all count."""
         return self.number - sum(each_ms > time_ms for each_ms in self.at_ms)
 
 

@@ -63,7 +63,7 @@ def check_keep(keep: int) -> None:
 
 
 def check_floor(floor_ms: int, as_of_ms: int) -> None:
-    """Refuses a load if the delta may lack updates since its `as_of_ms`. Called before the load begins."""
+    """Refuses a load if the delta may lack updates since its `as_of_ms`. Call it before the load begins."""
     if not rule.is_complete(floor_ms, as_of_ms):
         raise LacksUpdatesError(
             f"as of {as_of_ms}: updates up to {floor_ms} may be missing; build again, or load a batch read later"

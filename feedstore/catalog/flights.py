@@ -53,7 +53,7 @@ class Flight(Generic[T]):
         self._done = threading.Event()
 
     def wait(self, within_s: float) -> bool:
-        """Waits up to a time. Whether the flight has landed or failed."""
+        """Waits up to a time. True if the flight has landed or failed."""
         return self._done.wait(max(0.0, within_s))
 
     def end(self) -> None:

@@ -5,7 +5,7 @@ its owner, board and created_ms (8 bytes each, big-endian); further bytes are fo
 
 A deleted pin has a record too, so that a page need not ask the follow store about it. Its update is dated a millisecond
 after the deletion, because a pin may be saved and deleted within the same millisecond, and a deletion is for good. If
-the pin was saved by a clock that was ahead, it is dated after that: the save is still the latest update otherwise.
+the pin was saved by a clock that was ahead, the update is dated after the save: otherwise the save would win.
 """
 
 import struct

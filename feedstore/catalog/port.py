@@ -71,7 +71,7 @@ class CatalogRefusedError(CatalogError, NeverError):
 
 
 class LacksUpdatesError(CatalogRefusedError):
-    """Never: the delta lacks updates since the time of this batch. One that is read from now on may be loaded."""
+    """Never: the delta lacks updates since the time of this batch. A batch read from now on may be loaded."""
 
 
 class Update(NamedTuple):
@@ -173,16 +173,15 @@ class CatalogReader(Protocol):
         """How complete the updates are."""
 
     def check(self) -> None:
-        """Opens what is in use, as each fetch does, but has the time that this takes; fetches find it open then. Raises
-        CatalogUnavailableError if it cannot be read now; of records only a fetch can say that. NoGenerationError:
-        nothing is in use.
+        """Opens what is in use, however long that takes, so that fetches find it open. Raises CatalogUnavailableError
+        if it cannot be read now (only a fetch shows whether its records can), NoGenerationError if nothing is in use.
         """
 
     def rollbacks(self) -> int:
-        """How many rollbacks there were: times that a generation came into use that is not later than the one before
-        it. It is known also if what is in use cannot be read. The number may be a second old. A fetch of this reader
-        that begins after this call reads the generation that was current when the number was taken, or one that came
-        into use later. If the number has changed, what was fetched before may be from a wrong batch.
+        """How many rollbacks there were: how often a generation came into use that is not later than the one before it.
+        It is known even if what is in use cannot be read. The number may be a second old. A fetch of this reader that
+        begins after this call reads the generation that was current when the number was taken, or one that came into
+        use later. If the number has changed, what was fetched before may be from a wrong batch.
         """
 
     def close(self) -> None: ...
@@ -240,7 +239,7 @@ class CatalogStore(CatalogReader, Protocol):
         """
 
     def in_use(self) -> InUse:
-        """What is in use now. Says so also if that generation is damaged or gone."""
+        """What is in use now, even if that generation is damaged or gone."""
 
     def use(self, generation: str, before: InUse | None = None) -> bool:
         """Makes a generation current; within 2 s, every process reads it. It may be newer or older: a rollback is the

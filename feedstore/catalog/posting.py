@@ -1,4 +1,4 @@
-"""Posted updates, which every catalog takes that no action updates.
+"""Posted updates: every catalog that no action updates takes them.
 
 An update is *late* if it is posted more than LATE_MS after its time. In every store it counts like any other. But by
 then, processes may hold answers that claim to have everything up to its time: they are told to ask again.

@@ -156,7 +156,7 @@ class Catalog(Generic[T]):
         """For keys that were missing a moment ago: the entries that have come since, and flights for the other keys.
         The call's own flight is begun.
 
-        puts: `Cache.puts` before the look that missed the keys, repeated if the count has changed; None: always.
+        puts: `Cache.puts` before the look that missed the keys: it is repeated if the count has changed. None: always.
         """
         now_s = self.clock()
         asked = list(dict.fromkeys(keys))
@@ -201,7 +201,7 @@ class Catalog(Generic[T]):
                 return
             expires_ms = self._cache.expiry_ms(record, now_ms)
             if record is not None:
-                # If an update comes late, its time to live is shorter by that.
+                # The later an update comes, the shorter it lives.
                 late_ms = max(0, self.clock_ms() - update.time_ms)
                 expires_ms = max(held.expires_ms, expires_ms - late_ms)
             self._cache.put(update.key, CacheEntry(expires_ms, version, self._heard.follows(version), HEARD, record))

@@ -30,7 +30,7 @@ def use(store: CatalogStore, generation: str) -> Swap:
     try:
         current = next(reversed(store.trail()), None)
     except CatalogUnavailableError:
-        current = None  # what names it may be damaged, and is mended if a generation is used again
+        current = None  # its name may be unreadable: using a generation again mends that
     if generation != current:
         try:
             store.use(generation)

@@ -1,4 +1,4 @@
-"""What each cluster last said of a catalog, so that reports need not ask; and if an older generation came in use."""
+"""What each cluster last said of a catalog, so that reports need not ask; and whether it rolled back."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -41,8 +41,8 @@ class Facts(NamedTuple):
 
     @property
     def watermark_ms(self) -> int | None:
-        """Up to when what is read there has every update. None if that is unknown: the delta may have come back empty.
-        After a gap, this is the as_of of the current generation, however new the last update is.
+        """Reads see every update up to this time. None if that is unknown: the delta may have come back empty. After a
+        gap, this is the as_of of the current generation, however new the last update is.
         """
         current, known_ms = self.current, self.delta.known_ms
         if current is None or not known_ms:
@@ -50,8 +50,8 @@ class Facts(NamedTuple):
         return rule.known_ms(current.as_of_ms, known_ms, self.delta.floor_ms)
 
     def behind_ms(self, now_ms: int) -> int | None:
-        """How far this cluster is behind: what is read there has every change that is older than this. None if that is
-        unknown, or no generation is in use.
+        """How far this cluster is behind: reads see every change that is older than this. None if that is unknown, or
+        no generation is in use.
         """
         current = self.current
         if current is None:
@@ -80,8 +80,8 @@ class CatalogWatch:
         cluster: call it on a thread of the cluster's own. source: must have the reader that the catalog fetches with;
         with another one, a fetch that begins after a rollback was noticed could still read what was rolled back.
 
-        Raises CatalogUnavailableError: what the cluster said before is kept; or what is in use there cannot be read, or
-        is not open yet.
+        Raises CatalogUnavailableError: the cluster did not answer, and what it said before is kept; or what is in use
+        there cannot be read, or is not open yet.
         """
         try:
             facts = self._note_facts(source)

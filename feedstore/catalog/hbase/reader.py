@@ -40,7 +40,7 @@ class Reading:
            not promised, whether the next step sees it or not.
         2. Read the updates, and the generation's records at the same time.
         3. Read the row again, after the updates: a collection raises the floor in it before it removes the first
-           update. If an update was removed that this generation needs, the floor is now above its as_of. Then either
+           update. If an update that this generation needs was removed, the floor is now above its as_of. Then either
            another generation is current, and the steps are repeated with that one; or there was a gap, and nothing is
            known after its as_of.
 

@@ -169,8 +169,8 @@ def announced(state: StoredState, load: Loading) -> StoredState:
 
 
 def finished(state: StoredState, made: Made, now_ms: int) -> StoredState:
-    """A load has ended. If the same generation is there already, its table may be damaged or lost: the new one takes
-    its place, and it is to be removed.
+    """A load has ended. If the same generation is there already, its table may be damaged or lost: the new table takes
+    its place, and the old one is to be removed.
 
     Raises CatalogUnavailableError if the load seemed dead and was removed, unless the same generation is there.
     """
@@ -226,8 +226,8 @@ def ended(state: StoredState, build: str) -> StoredState:
 
 
 def used(state: StoredState, name: str, before: InUse | None = None) -> StoredState:
-    """Makes a generation current, unless something else than `before` is in use. Raises CatalogRefusedError if there is
-    none of that name.
+    """Makes a generation current, unless something other than `before` is in use. Raises CatalogRefusedError if there
+    is none of that name.
     """
     if before not in {None, (state.current, state.rollbacks)}:
         return state

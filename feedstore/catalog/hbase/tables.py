@@ -9,8 +9,8 @@ them. The row whose key is the name alone has the state: the generations, and up
 in the same table as the updates, so that a table that was emptied or put back does not claim updates that it has lost.
 
 A generation is in blocks (`blocks.py`). If an earlier version has loaded it, its table has no `.blocks` in its name,
-and a row for each record, which begins with a byte of a hash of the key. The name shows this, and no field of the
-catalog's row, because earlier versions drop fields that they do not know.
+and a row for each record, which begins with a byte of a hash of the key. The name shows this, not a field of the
+catalog's row: earlier versions drop fields that they do not know.
 """
 
 import threading

@@ -41,10 +41,10 @@ _ID: Final = re.compile(r"\d{1,19}-[0-9a-f]{16}")
 _LOADING: Final = re.compile(r"gen-(\d{1,19})-[0-9a-f]+\.new")
 _NEW, _GONE = ".new", ".gone"
 _MADE = "gen-", "delta-"
-"""What directories are named that are made under another name first. A CURRENT.new is replaced by the next use."""
+"""Directories whose names begin so are made under another name first. The next use replaces a CURRENT.new."""
 _BUILDER_BYTES_MAX: Final = 4_096
 _NAMED_MAX: Final = 5
-"""So many generations are named in a message, the latest ones."""
+"""A message names at most this many generations, the latest ones."""
 
 
 class Pointer(msgspec.Struct, frozen=True, omit_defaults=True):

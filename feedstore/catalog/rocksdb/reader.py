@@ -112,7 +112,7 @@ class Reading:
         2. Read `known`, before the updates: one that is entered later is not promised, whether step 3 sees it or not.
         3. Read the updates.
         4. Read the floor, after them: a collection raises the floor before it removes the first update. If an update
-           was removed that this generation needs, the floor is now above its as_of. Then either another generation is
+           that this generation needs was removed, the floor is now above its as_of. Then either another generation is
            current, and the steps are repeated with that one; or there was a gap, and nothing is known after its as_of.
         """
         checks.check_keys(keys)

@@ -23,7 +23,7 @@ from feedstore.catalog.rocksdb.directory import LOCK_WAIT_S, Directory, discard,
 from feedstore.catalog.rocksdb.reader import Reading
 
 LEFT_AFTER_MS: Final = 3_600_000
-"""What no process writes, and what has not changed for this long, is left from one that died."""
+"""A directory that no process writes, and that has not changed for this long, is left from a process that died."""
 
 _log = structlog.get_logger()
 
