@@ -147,9 +147,9 @@ def wall_ms() -> int:
 class Machine:
     """The clocks of this machine. wall_ms: this process's own clock. uptime: the kernel's file.
 
-    The uptime is read from the kernel's own file: a clock that is false for one process (as in a time shift for tests)
-    is false for its monotonic clocks as well, as a rule. That file stays open: a process that has no descriptors left
-    for a moment still knows the time.
+    The uptime is read from the kernel's own file: what falsifies the clock of one process (a time shift for tests, say)
+    mostly falsifies its monotonic clocks as well. That file stays open: a process that has no descriptors left for a
+    moment still knows the time.
     """
 
     def __init__(self, wall_ms: Callable[[], int], uptime: Path = _UPTIME) -> None:

@@ -18,7 +18,8 @@ _POLL_S: Final = 0.01
 
 def replace(path: Path, text: str, mode: int = 0o600) -> None:
     """Replaces the text of a file. Whatever dies, and whenever the file is read, it has all of its old text or all of
-    the new one. mode: its rights. Its owner and group stay, also if root replaces it, so that who reads it still can.
+    the new one. mode: its rights. Its owner and group stay, even if root replaces it, so that the same users can read
+    it.
     A file that root makes belongs to the owner of its directory. A link to a file stays a link. Raises OSError.
     """
     path = path.resolve()
@@ -36,7 +37,7 @@ def replace(path: Path, text: str, mode: int = 0o600) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Makes a directory, and those that it is in; none if it is there. What root makes belongs to the owner of the
+    """Makes a directory and its missing parents, unless it is there. What root makes belongs to the owner of the
     directory that it is in. Raises OSError.
     """
     for each in (*reversed(path.parents), path):
@@ -47,8 +48,8 @@ def make_directory(path: Path) -> None:
 
 def give(path: Path, file: int | None = None) -> None:
     """Gives what root has made to the owner of its directory: in a home of another user, that user must be able to
-    read, change and remove it. file: it, if it is open. That user may have put a link to a file of root in its place:
-    what is a link, or has a second name, is not given.
+    read, change and remove it. file: its descriptor, if it is open. That user may have put a link to a file of root in
+    its place: so a link, or a file with a second name, is not given.
     """
     if os.geteuid() != 0:
         return

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Final
 
 OF_ANOTHER_PROCESS: Final = "opened before this process was forked: open it in each process, after the fork only"
-"""What is said of a service that a forked process has from its parent. Threads do not survive a fork, and its SQLite
-files, sockets and locks would be used by both processes.
+"""The message about a service that a forked process has from its parent. Threads do not survive a fork, and both
+processes would use its SQLite files, sockets and locks.
 """
 
 

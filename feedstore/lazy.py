@@ -36,8 +36,8 @@ class Lazy(Generic[T]):
         self._is_closed = False
 
     def opened(self) -> T:
-        """What was opened, now or before. Raises what opening raises: then the next call tries again. Calls that have
-        waited for an attempt that failed do not: one after the other, they would each wait as long as it took.
+        """What was opened, now or before. Raises what opening raises: then the next call tries again. Calls that waited
+        for a failed attempt do not try again: one after the other, each would wait as long as it took.
         """
         failures = self._failures
         with self._lock:

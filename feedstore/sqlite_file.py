@@ -443,7 +443,7 @@ class Turn:
     def held(self, deadline: float | None = None) -> Iterator[None]:
         """Holds the turn. deadline: a time of `time.monotonic`; None: TURN_WAIT_S from now.
 
-        Raises TimeoutError if the turn does not come until then; OSError.
+        Raises TimeoutError if the turn does not come by then; OSError.
         """
         if deadline is None:
             deadline = time.monotonic() + TURN_WAIT_S

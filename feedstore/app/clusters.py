@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def place(config: Config, name: str, direct: Meter | None = None) -> ClusterPlace:
-    """The place of a cluster. direct: as of `open_cluster`.
+    """The place of a cluster. direct: as in `open_cluster`.
 
     Raises ConfigError if there is no cluster of that name, or its url cannot be read.
     """
@@ -31,7 +31,7 @@ def place(config: Config, name: str, direct: Meter | None = None) -> ClusterPlac
 
 
 def gateways(cluster: configuration.ClusterConfig, direct: Meter | None = None) -> "HBasePlace":
-    """The place of a cluster in HBase. direct: as of `open_cluster`. Raises ConfigError."""
+    """The place of a cluster in HBase. direct: as in `open_cluster`. Raises ConfigError."""
     with needing_extra(f"cluster {cluster.name} is HBase", "hbase"):
         from feedstore.app.hbase import HBasePlace  # noqa: PLC0415 - its libraries are an extra
     try:

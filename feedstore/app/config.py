@@ -86,7 +86,7 @@ tick = "1s"                   # how often the watermarks move
 housekeeping = "1h"           # how often feeds are trimmed and expired rows are dropped
 refill_again = "1h"           # a feed that ended early and was refilled is not refilled again for this long
 gather = "20ms"               # if few messages come, a writer begins a lot this often; it delays pages by up to that
-dead_letters_in_a_row = 100   # if so many messages in a row cannot be processed, the worker stops
+dead_letters_in_a_row = 100   # if this many messages in a row cannot be processed, the worker stops
 # canary = "15s"              # how often made-up users test the whole way of an action, for the metrics
 
 [metrics]
@@ -475,7 +475,7 @@ def _refuse_unknown(name: str, names: Iterable[str]) -> None:
     if name in OTHERS or name.startswith(_OTHER_PREFIXES):
         return
     near = difflib.get_close_matches(name, [*names, *OTHERS], n=1, cutoff=0.7)
-    rather = f"; the nearest that there is: {near[0]}" if near else ""
+    rather = f"; the most similar one is {near[0]}" if near else ""
     raise ConfigError(f"the environment's {name}: nothing reads this variable{rather}; rename it or unset it")
 
 

@@ -13,7 +13,7 @@ from feedstore.widecolumn.progress import PROGRESS
 
 
 class HBasePlace:
-    """A cluster behind its Thrift gateways. direct: as of `HBaseCluster.open`.
+    """A cluster behind its Thrift gateways. direct: as in `HBaseCluster.open`.
 
     Raises ValueError for a url that cannot be read.
     """

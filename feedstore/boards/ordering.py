@@ -24,7 +24,7 @@ from feedstore.follows.arranging import Arranged, BoardRows, LineKey, PinAt, Pla
 
 FIRST_LOOK: Final = 16
 LOOK_MAX: Final = 16_384
-"""The most lines that one statement looks at. The first look at fewer: the next pin is mostly among these."""
+"""The most lines that one statement looks at. The first look takes fewer: the next pin is mostly among them."""
 
 AROUND: Final = 128
 """The most pins above a gap, and below it, that a reorder may move to make room."""

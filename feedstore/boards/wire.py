@@ -105,8 +105,8 @@ class BoardPage(msgspec.Struct, frozen=True):
 
 
 class PlacedLine(msgspec.Struct, frozen=True):
-    """Where a pin is now. changed: false if it was at this place already. room: the pin has a gap above it and a gap
-    below it; at least so many more pins can be dropped into the smaller gap.
+    """Where a pin is now. changed: false if it was at this place already. room: how many more pins, at least, can be
+    dropped into the smaller of the two gaps above and below the pin.
     """
 
     board: Id

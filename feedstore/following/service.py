@@ -6,7 +6,7 @@ them.
 What may be raised, sorted by what the caller should do:
 - `InvalidValueError`, `MalformedCursorError` (both ValueError): the request is wrong; it will never be right.
 - `ActionRefusedError`: the action contradicts what is stored; its `reason` is a stable word.
-- `DeadlineExceededError`, `UnavailableError`: no page now; both are UnavailableError.
+- `UnavailableError`, with its subclass `DeadlineExceededError`: no page now.
 - `FollowStoreUnavailableError`: not now. An action may have been recorded or not: try again with the same key.
 """
 

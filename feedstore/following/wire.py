@@ -110,7 +110,7 @@ class FeedPage(msgspec.Struct, frozen=True):
 
 
 class Size(msgspec.Struct, frozen=True):
-    """How many entries a reader finds who reads all pages of the feed. served_by, behind_ms: as on a page of a feed."""
+    """How many entries all pages of the feed have together. served_by, behind_ms: as on a page of a feed."""
 
     user: Id
     entries: Count

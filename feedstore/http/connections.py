@@ -96,7 +96,7 @@ class Clients:
         self._looking = False
 
     def enter(self, connection: "Connection", host: str) -> bool:
-        """Finds a place for a new connection. Whether it is a spare place."""
+        """Finds a place for a new connection. True if it is a spare place."""
         spare, leaves = self._places.enter(connection, host)
         if leaves is not None:
             leaves.give_way()
@@ -408,7 +408,7 @@ class Connection(HttpToolsProtocol):
             self.transport.close()
 
     def end(self) -> bool:
-        """Notes that no more answers follow. Whether the client may still send, so that its data must be dropped before
+        """Notes that no more answers follow. True if the client may still send: its data must then be dropped before
         the connection is closed.
         """
         if not self.flow.write_paused:

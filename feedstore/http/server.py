@@ -15,11 +15,11 @@ from feedstore.http.connections import bounded
 from feedstore.http.traced import TracedApp
 
 KEEP_ALIVE_S: Final = 75
-"""How long a connection may be idle: longer than proxies keep theirs: none is closed just as a proxy uses it."""
+"""How long a connection may be idle: longer than proxies keep theirs, so none is closed just as a proxy uses it."""
 
 
 _WAITING_MAX: Final = 100
-"""The most connections that are taken from one queue in the end: each needs a file descriptor."""
+"""The most connections that an ending server takes from one queue: each needs a file descriptor."""
 
 
 class _Server(uvicorn.Server):

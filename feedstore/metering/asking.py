@@ -20,7 +20,7 @@ AGAIN_S: Final = 5.0
 """How long an answer is reused: all callers at about the same time get the same one."""
 WITHIN_S: Final = 5.0
 """How long all queries of one answer may take together, and how long a caller waits for it: the look-up of a name, or
-the head of an answer that drips, may take longer.
+the head of an answer that comes byte by byte, may take longer.
 """
 _ANSWER_MAX: Final = 8_000_000
 
@@ -142,7 +142,7 @@ class PrometheusHours:
         )
         with urllib.request.urlopen(f"{self._url}/api/v1/query_range?{asked}", timeout=within_s) as answer:  # noqa: S310 - the configuration's own
             text = bytearray()
-            # The time of a socket is that of one call: what drips would be read for hours.
+            # A socket's time-out is for one call: an answer that comes byte by byte would be read for hours.
             while len(text) < _ANSWER_MAX and (part := answer.read1(_ANSWER_MAX - len(text))):
                 self._left_s(until_s)
                 text += part
