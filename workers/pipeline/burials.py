@@ -50,8 +50,8 @@ class Corpses(Generic[Body]):
 class Burials(Generic[Body]):
     """Buries the messages of one stage, one after the other. If the dead letters are away, they wait.
 
-    spec, dead, wall_ms: those of the stage. most: so many in a row are too many. lots: where a buried message counts as
-    done. away: the rests if the dead letters do not answer.
+    spec, dead, wall_ms: those of the stage. most: this many in a row are too many. lots: where a buried message counts
+    as done. away: the rests if the dead letters do not answer.
 
     waiting: the messages to bury, in order. in_a_row: how many were buried since something was done; the stage sets it
         back to 0.

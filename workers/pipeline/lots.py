@@ -42,7 +42,7 @@ class Taken:
 
     partition, offset: the place of the message. value: the bytes of the message if the body is all of it and was not
     divided; None if not, because one body that waits for days must not keep all others of its message in memory. size:
-    how many bytes it counts as long as one of its items waits. waiting: how many of them are not done.
+    the bytes that it counts while one of its items waits. waiting: how many of its items are not done.
     """
 
     partition: int
@@ -85,7 +85,7 @@ class Lots:
         return iter(self._lots)
 
     def has_room(self, times: int = 1) -> bool:
-        """Whether `times` what waits now would still fit."""
+        """Whether `times` as much as waits now would still fit."""
         return self.items * times < self._most_items and self.size * times < self._most_size
 
     def begin(self, messages: Iterable[Message]) -> Lot:

@@ -43,15 +43,15 @@ class Slots(Protocol[Body]):
     def count(self) -> int: ...
 
     def needed(self, body: Body) -> frozenset[int]:
-        """The slots without which the message cannot be done; empty if it needs none."""
+        """The slots that the message needs; empty if it needs none."""
 
     def divided(self, body: Body, slots: frozenset[int]) -> tuple[Body, Body] | None:
-        """Divides a message into the part that needs the given slots, which are some of those that it needs, and the
-        rest. Together they do what the message does. None if it cannot be divided.
+        """Divides a message into the part that needs the given slots, which are some of its own, and the rest. Together
+        they do what the message does. None if it cannot be divided.
         """
 
     def halved(self, body: Body) -> tuple[Body, Body] | None:
-        """Divides a message that failed into two that together do the same, to be tried apart. None if it cannot be."""
+        """Divides a message that failed into two that together do the same. None if it cannot be divided."""
 
 
 @dataclass(eq=False)
@@ -167,7 +167,7 @@ class Outages(Generic[Body]):
         return self._lots.part(item, part)
 
     def needed(self, items: Sequence[Item[Body]]) -> frozenset[int]:
-        """The slots without which not all of these can be done; empty if that is unknown."""
+        """The slots that these items need; empty if that is unknown."""
         return frozenset().union(*(self._item_slots(item) for item in items))
 
     def admit(self, items: Sequence[Item[Body]], tried_s: float | None) -> list[Item[Body]]:
@@ -273,7 +273,7 @@ class Outages(Generic[Body]):
         return self.admit(items, outage.tried_s)
 
     def failed(self, probe: Probe[Body], began_s: float, now_s: float, wait_s: Callable[[int], float]) -> None:
-        """Notes that a probe failed, which began at `began_s`: its items wait again, and the next one is small."""
+        """Notes that a probe has failed: its items wait again, and the next probe is small. began_s: when it began."""
         outage = probe.outage
         outage.join(probe.items, began_s if probe.tried_s is None else probe.tried_s)
         outage.failures += 1
@@ -320,8 +320,8 @@ class Outages(Generic[Body]):
             taken = self._rng.sample(taken, -(-len(taken) // 2))
         gone = {id(item) for item in taken}
         outage.items = [item for item in outage.items if id(item) not in gone]
-        # Only of a slot that one of them needs does a success say anything. If another one ended, what needs everything
-        # would be put into the outage of a slot that is well, and no probe of that one would ever succeed.
+        # A success proves only the slots that these items need. If the outage of another slot ended, items that need
+        # all slots would wait in the outage of a slot that is well, and no probe of that slot would ever succeed.
         return Probe(outage, slots & self.needed(taken), taken, outage.tried_s)
 
     def _waits_elsewhere(self, item: Item[Body], outage: Outage[Body]) -> bool:

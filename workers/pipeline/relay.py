@@ -57,8 +57,8 @@ class Outbox(Protocol[Rows]):
 
 
 class Relay(Generic[Rows]):
-    """Publishes the rows of one shard's outbox to a topic. If several run, one of them does, and another one takes over
-    when it ends. A row that two relay, while one takes over, arrives twice.
+    """Publishes the rows of one shard's outbox to a topic. If several run, only one of them publishes; when it ends,
+    another one takes over. A row that both relay meanwhile arrives twice.
 
     dead: gets messages that are too large for any queue: their rows are damaged. clock: monotonic seconds. wall_ms: ms
     since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message. tracer: gets
@@ -130,10 +130,10 @@ class Relay(Generic[Rows]):
         return bool(rows)
 
     def _relay(self, rows: Sequence[Rows]) -> None:
-        """Publishes rows and marks them. If they cannot be marked, the next step publishes only those that are new: a
-        shard whose disk is full can be read for days, and would fill the queue.
+        """Publishes rows and marks them. If they cannot be marked, the next step publishes only new rows: a shard whose
+        disk is full can be read for days, and would fill the queue.
         """
-        # Rows are compared with all that is in them: a shard that is brought back from a copy gives an id again.
+        # Whole rows are compared: a shard that was brought back from a copy may use an id twice.
         old = len(self._published) if [*rows[: len(self._published)]] == self._published else 0
         new = rows[old:]
         number = sum(row.number for row in new)
@@ -153,8 +153,8 @@ class Relay(Generic[Rows]):
         self._published = []
 
     def _are_there(self, rows: Sequence[Rows]) -> bool:
-        """Whether these rows are still to be relayed. They may be marked although the answer was lost, and if they are
-        here again after that, they must be published again: the queue has lost them.
+        """Whether these rows are still to be relayed. If the answer was lost, they may be marked. If they come back
+        after that, they must be published again: the queue has lost them.
         """
         try:
             return [*self._outbox.unrelayed(AT_ONCE, self._shard)[: len(rows)]] == [*rows]

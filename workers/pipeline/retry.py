@@ -18,7 +18,7 @@ _log = structlog.get_logger()
 Thing = TypeVar("Thing")
 
 REST_S: Final = 0.02
-"""How long a loop rests if there was nothing to do and it should notice new work soon."""
+"""How long a loop that should notice new work soon rests if there was nothing to do."""
 
 RETRY_REST: Final = 7.0
 """After a failed attempt, others like it rest for this many times its duration, if other work gets done meanwhile: in
@@ -37,8 +37,7 @@ class Share:
         self._worked = 0
 
     def failed(self, began_s: float, now_s: float, worked: int) -> float:
-        """How long to rest, in s; 0 if no other work got done since the previous failure: then a rest would help no
-        work.
+        """How long to rest, in s; 0 if no other work got done since the previous failure: a rest would help nothing.
 
         began_s: when the attempt began. worked: how much other work has got done so far.
         """
@@ -134,7 +133,7 @@ DEFAULT: Final = RetryPolicy()
 
 
 def is_logged(failures: int) -> bool:
-    """Whether the last of so many failures in a row is worth a line in the log: ever fewer are, so that an outage of a
+    """Whether the last of these failures in a row is worth a line in the log: ever fewer are, so that an outage of a
     day does not fill it.
     """
     return failures.bit_count() == 1

@@ -219,7 +219,7 @@ class Worker:
                     self._failures.append(failure)
                     log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
                     self._has_ended(loop)
-                    if not self._is_restored(loop.name):
+                    if not self._wait_until_restored(loop.name):
                         break
                     self._failures.remove(failure)
                     self._ended.discard(loop.name)
@@ -268,8 +268,8 @@ class Worker:
         self._meter.note(metrics.LOOP_RUNNING, 0, loop.name)
         loop.close()
 
-    def _is_restored(self, name: str) -> bool:
-        """Waits until the lost position of a loop is restored; False if that does not show, or the worker ends."""
+    def _wait_until_restored(self, name: str) -> bool:
+        """Waits until the lost position of a loop is restored; False if it never showed as lost, or the worker ends."""
         is_lost = self._are_lost.get(name)
         seen = False
         while is_lost is not None and not self._stop.is_set():

@@ -262,8 +262,8 @@ class Stage(Generic[Body]):
         return polled
 
     def _leave_until_due(self, items: list[Item[Body]], at_the_latest_s: float | None = None) -> list[Item[Body]]:
-        """Puts messages that are not due yet aside; returns the rest. at_the_latest_s: when they are tried even if they
-        are still not due; None if they were not put aside before.
+        """Puts aside messages that are not due yet; returns the rest. at_the_latest_s: when those that were put aside
+        before are tried in any case; None if none were.
         """
         due_ms = self._spec.due_ms
         if due_ms is None:
@@ -316,7 +316,7 @@ class Stage(Generic[Body]):
             self._looked_s = self._clock()
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
-        """Passes ticks on; whether they were taken. If not, they are passed on again after a while."""
+        """Passes ticks on. False if they were not taken: they are passed on again after a while."""
         if not self._calls.answers(self._ticks_away, lambda: self._spec.ticks(ticks), self._worked):
             return False
         self._tally.ticked(ticks)
@@ -503,7 +503,7 @@ class Stage(Generic[Body]):
     def _look_ahead(self, handling: "Future[Any]") -> None:
         """Polls the next messages while the backlog takes less than half of the room: above that, waiting messages
         should be done or parked first. If messages wait for their turn, it polls past them as long as there is any
-        room. What is left over of a full lot gets more messages, as a small lot costs nearly as much as a full one.
+        room. More messages join what a full lot has left over, because a small lot costs nearly as much as a full one.
         """
         away = not self._may_begin() or self._queue_away.is_resting()
         coming = list(itertools.islice(self._ready, 1, None))
@@ -572,7 +572,7 @@ class Stage(Generic[Body]):
             self._put_later(group, self._wait_s(group.failures + items[0].faults))
 
     def _failing_since_s(self) -> Iterator[float]:
-        """When the first failed attempts began of the messages that wait because something is away."""
+        """When the first failed attempts of messages that wait because something is away began."""
         found = [outage.tried_s for outage in self._outages if outage.items]
         for work in itertools.chain(self._ready, self._later, self._failed):
             match work:
@@ -591,7 +591,7 @@ class Stage(Generic[Body]):
 
 
 class Begun(Generic[Body]):
-    """A stage whose beginning must be found out before it is made, and again if that changes.
+    """A stage that is made once it is known where its group begins, and made again if that changes.
 
     begin: makes sure where the group begins; it is called before the group's consumer is made. It may raise
         NotNowError, and is then called again later. Any other error ends the loop.

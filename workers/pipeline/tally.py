@@ -85,7 +85,7 @@ class Tally:
         expected = {partition: 1 if tick.partitions is None else self._sources for partition, tick in ticks}
         for partition, sources in expected.items():
             by_source = self._settled[partition]
-            # If the partition was gained just now, a source may be stuck of which nothing is known.
+            # If the partition was gained just now, a source that has not been heard of may be stuck.
             if by_source and len(by_source) >= sources:
                 ago_s = (now_ms - min(by_source.values())) / 1_000
                 self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
