@@ -76,7 +76,7 @@ def refuse_reserved(action: Action) -> None:
 
 
 class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
-    """`follower` follows `followee` since `ts`, a time of the follower's clock."""
+    """`follower` has followed `followee` since `ts`, a time of the follower's clock."""
 
     follower: int
     followee: Followee
@@ -92,7 +92,7 @@ class Followed(msgspec.Struct, frozen=True, tag_field="type", tag="follow"):
 
 
 class Unfollowed(msgspec.Struct, frozen=True, tag_field="type", tag="unfollow"):
-    """`follower` does not follow `followee` any more since `ts`, a time of the follower's clock."""
+    """`follower` unfollowed `followee` at `ts`, a time of the follower's clock."""
 
     follower: int
     followee: Followee

@@ -730,7 +730,7 @@ MUTANTS: dict[str, Taken] = {
             "marker_at_deletion",
             7,
             "a deletion's marker is at the deletion alone",
-            lambda: [(fanout, "_no_earlier", _marker_at_deletion)],
+            lambda: [(fanout, "_markers", _marker_at_deletion)],
         ),
         Taken("pin_time_in_cells", 3, "cells are not dated before their pins", tampered=_pin_time_in_cells),
         Taken("always_complete", 6, "no row read: every list passes for complete", _always_complete, profile=_PAST),

@@ -39,8 +39,8 @@ class OlderClusterError(Exception):
 
 
 def begin_groups(queue: Queue, clusters: Iterable[str]) -> None:
-    """Gives the groups of clusters their first positions. Call it before the first expander joins its group: then they
-    have positions before anything is published to them, and if these are gone, so is their topic.
+    """Gives the groups of clusters their first positions. Call it before the first expander joins its group: the groups
+    then have positions before anything is published to them, and a group that has none later has lost its topic.
 
     Raises QueueUnavailableError: a part is done; do it again.
     """
@@ -89,10 +89,10 @@ def furthest(progress: Progress) -> int:
 
 def is_of_an_earlier_topic(cluster: str, progress: Progress, queue: Queue) -> bool:
     """Whether a topic was made again after deliveries for a cluster had been published to it. Then what the cluster had
-    not applied is gone, and its notes claim messages that come only now. It shows in the topic's id; without one, if
-    the cluster has applied more than there ever was, or if a group has no position and would begin before what it has
-    applied: groups keep theirs from their first read on. If the cluster has noted nothing yet, it shows in its groups:
-    see `begin_groups`. Raises UnavailableError, QueueUnavailableError.
+    not applied is gone, and its notes claim messages that come only now. The topic's id shows it. Without ids it shows
+    if the cluster has applied more than there ever was, or if a group has no position and would begin before what it
+    has applied: a group keeps its position from its first read on. If the cluster has noted nothing yet, its groups
+    show it: see `begin_groups`. Raises UnavailableError, QueueUnavailableError.
     """
     ids = _ids(queue)
     noted = progress.topics()
@@ -124,8 +124,8 @@ def are_ahead(applied: Mapping[tuple[int, int], int], queue: Queue) -> bool:
 
 
 def _has_applied_more(cluster: str, applied: Mapping[tuple[int, int], int], queue: Queue, *, is_same: bool) -> bool:
-    """is_same: whether the ids say that the topics are the same. Then positions that are gone have expired, or were
-    removed, and what is read once more from the first message on changes nothing (rule 1).
+    """is_same: whether the ids say that the topics are the same. Then positions that are gone have expired or were
+    removed, and reading again from the first message on changes nothing (rule 1).
     """
     if are_ahead(applied, queue):
         return True
@@ -269,7 +269,7 @@ class Applied:
                 raise OlderClusterError(f"{self._cluster}: {self._topic}/{partition} lacks messages before {first}")
         if any(end < noted.get((number, partition), 0) for partition, (_, end) in spans.items()):
             self._refuse_earlier_topic()  # otherwise they come once more after a restart or a rewind
-        # A cluster that noted what the queue then loses would count as one whose topic was made again.
+        # If the queue lost what the cluster has noted, its topic would count as made again.
         self._queue.sync(self._topic)
         witness = self._next_witness()
         new = {(number, partition): end for partition, (_, end) in spans.items()}
@@ -279,8 +279,8 @@ class Applied:
             self._progress.note_covered(self._seen)
 
     def _next_witness(self) -> int | None:
-        """Checks the witnesses and gives them a new number, once every WITNESS_EVERY_S. None: not now, and the noted
-        number stays, also if a region is away: stages must still note what is done in the others (rule 12).
+        """Checks the witnesses and gives them a new number, once every WITNESS_EVERY_S. None if it is not time, or if a
+        region is away: then the noted number stays, and stages note what is done in the other regions (rule 12).
         """
         began_s = self._clock()
         if began_s < self._mark_again_s:

@@ -50,13 +50,13 @@ class Backfill:
                     waiting[followee] = [state.pin for state in states]
                     cells += len(states) * len(by_followee[followee])
             if cells > CELLS_AT_ONCE:
-                self._fill_standing(waiting, by_followee, read_ms, cluster)
+                self._fill_current(waiting, by_followee, read_ms, cluster)
                 waiting, cells = {}, 0
         if waiting:
-            self._fill_standing(waiting, by_followee, read_ms, cluster)
+            self._fill_current(waiting, by_followee, read_ms, cluster)
 
     def _newest_of_each(self, followees: Sequence[Followee]) -> Iterator[Mapping[Followee, Sequence[PinState]]]:
-        """Yields the newest `cap` pins of each followee, for some followees at a time."""
+        """Yields the newest `cap` pins of each followee, some followees at a time."""
         cap = self._limits.cap
         few = min(FEW, cap)
         for some in chunks(followees, WITH_FEW_AT_ONCE):
@@ -67,7 +67,7 @@ class Backfill:
             for each in chunks(many, FOLLOWEES_AT_ONCE):
                 yield self._follows.newest_pins(each, cap)
 
-    def _fill_standing(
+    def _fill_current(
         self,
         waiting: Mapping[Followee, Sequence[Pin]],
         by_followee: Mapping[Followee, Sequence[Followed]],
@@ -188,9 +188,9 @@ class Backfill:
         )
 
     def _deleted(self, pins: Iterable[Sequence[Pin]]) -> Collection[int]:
-        """Which of these pins were deleted. It must be asked after the edges are in the index and before anything is
-        published: the deletion of a pin from now on finds these followers (rule 7). Nothing is left to do after the
-        publishing, so a handler may die there.
+        """Which of these pins were deleted. Call it after the edges are in the index and before anything is published:
+        a deletion from now on finds these followers (rule 7). Nothing is left to do after the publishing, so a handler
+        may die there.
         """
         return self._follows.deletions([pin.pin for some in pins for pin in some])
 

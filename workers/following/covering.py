@@ -1,4 +1,4 @@
-"""Which of the users and boards that some pins belong to a follower follows now."""
+"""Which owners and boards of some pins a follower follows now."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable

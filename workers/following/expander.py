@@ -55,7 +55,7 @@ MAX_WAITING = 100_000
 done so much. If there are more, the whole expander waits."""
 
 AS_THEY_COME = 50
-"""Up to this many actions of one user per poll are not put behind those of others."""
+"""Up to this many actions of one user per poll do not wait for their turn."""
 
 AT_ONCE = 500
 """The most actions of a kind that one handler call takes: their followees fit one page of the follow store. Of the
@@ -380,12 +380,11 @@ class Expander:
         self._meter.add(metrics.REDATED, len(late))
 
     def _replaced_ms(self, action: RecordedAction, latest_ms: dict[int, int]) -> int:
-        """A time that is not before the commit of the action that replaced this one, which was on the same shard.
+        """A time that is not before the commit of the action that replaced this one. Both are on the same shard.
 
-        latest_ms: of each shard, read after the actions were replaced; the times of others are added.
-
-        Records keep their times if a clock that was far ahead is set, and no hold must last for as long: what has
-        committed is not later than the shard's time, but for the steps that a clock may take.
+        latest_ms: a time of each shard, read after the actions were replaced; missing ones are added. It bounds the
+        answer: if a clock that was far ahead was set back, records keep their times, and a hold must not last until
+        then. What has committed is not later than the shard's time, except for the steps that a clock may take.
         """
         shard = self._follows.home(action)
         if shard not in latest_ms:
@@ -393,7 +392,7 @@ class Expander:
         return min(latest_ms[shard], self._recorded_ms(action))
 
     def _recorded_ms(self, action: RecordedAction) -> int:
-        """The time of the record that an action has left, or the one that replaced it."""
+        """The time of the record that this action, or the one that replaced it, has left."""
         match action:
             case Followed() | Unfollowed():
                 key = (action.follower, action.followee)

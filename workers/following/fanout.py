@@ -90,7 +90,7 @@ class Fanout:
         # Ended edges are included: a backfill for an edge that has ended by now may still be in flight.
         for followers in visit.pages(tombstones=True):
             self._publish(
-                Delivery(deletion, read_ms, markers=[_no_earlier(deletion.committed_ms, rows, pin)], cluster=cluster)
+                Delivery(deletion, read_ms, markers=[_markers(deletion.committed_ms, rows, pin)], cluster=cluster)
                 for pin, rows in followers
                 for deletion in [by_pin[pin.pin]]
             )
@@ -190,6 +190,6 @@ def _rows(page: Sequence[Follower]) -> Iterator[tuple[Followee, list[tuple[int, 
         yield followee, [line[1:3] for line in lines]
 
 
-def _no_earlier(deleted_ms: int, rows: Sequence[tuple[int, int]], pin: Pin) -> Block:
-    """Markers at the later time of deletion and edge: a put has its edge's timestamp and must be masked."""
+def _markers(deleted_ms: int, rows: Sequence[tuple[int, int]], pin: Pin) -> Block:
+    """Markers at the later of the two times, deletion or edge: a put has its edge's timestamp and must be masked."""
     return Block([(user, max(deleted_ms, ts)) for user, ts in rows], [(pin.pin, pin.created_ms)])

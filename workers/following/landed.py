@@ -19,7 +19,7 @@ from workers.queue.port import Topic, lag_of
 REBUILDING_MS: Final = 1
 """The watermark of a cluster that is rebuilt from nothing: nothing has landed for certain."""
 NOT_KNOWN_MS: Final = MARK_MAX_MS
-"""The time at which a cluster that has no watermark yet is held, while it is not being rebuilt."""
+"""The time at which a hold keeps a cluster that has no watermark yet and is not being rebuilt."""
 
 _ACTIONS = 1_000
 """The most waiting recorded actions that are looked at. If there are more, all count as work, whatever they are."""

@@ -30,9 +30,9 @@ LOST = "actions were lost before they were expanded: end all expanders, then: fe
 
 
 class BroughtBack(NamedTuple):
-    """actions: how many are relayed again. missing_before_ms: the outbox does not have actions any more that committed
-    before this time and had not been expanded; None if there are no such actions. lacking: the clusters for which such
-    an action was sent back, or may have been.
+    """actions: how many are relayed again. missing_before_ms: actions that committed before this time and were not
+    expanded are not in the outbox any more; None if there are none. lacking: the clusters for which such an action was
+    sent back, or may have been.
     """
 
     actions: int
@@ -41,7 +41,7 @@ class BroughtBack(NamedTuple):
 
 
 def are_lost(ports: Ports, *, can_wait: bool = False, known: bool = False) -> bool:
-    """Whether there were messages of the topic that no expander has read and none can read any more.
+    """Whether the topic had messages that no expander has read and none can read any more.
 
     can_wait: whether the caller can do without an answer while there is no cluster at all: the first ones may not have
     been made yet. known: leaves out partitions that are away.
@@ -107,8 +107,8 @@ def begin_all_groups(ports: Ports) -> None:
 
 
 def _is_forgotten(ports: Ports, *, can_wait: bool = False) -> bool:
-    """Whether the group has no position, although it once had: it has positions before anything is relayed, and they go
-    with their topic. A cluster has a watermark if an expander has passed ticks on.
+    """Whether the group has lost its positions: it gets them before anything is relayed, and they are removed with
+    their topic. A cluster has a watermark if an expander has passed ticks on.
     """
     if ports.queue.positions(ACTIONS, EXPANDER):
         return False
@@ -130,9 +130,9 @@ def _was_used(ports: Ports, *, can_wait: bool) -> bool:
 
 def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
     """A time such that everything that committed before it was expanded: the latest of the watermarks that can be read.
-    None if no cluster has one. Those that are gone or damaged will be made again, and say nothing: waiting for them
-    would be a circle, because they are not made again while actions are lost. 0 if that is all of them: then it is not
-    known. Raises UnavailableError: none of those that answer has one.
+    None if no cluster has one. Clusters that are gone or damaged are not waited for: they are only made again once no
+    actions are lost. 0 if all are: then the time is not known. Raises UnavailableError: some are away, and none of the
+    others has one.
     """
     marks: list[int | None] = []
     away: UnavailableError | None = None
@@ -156,10 +156,10 @@ def _expanded_before_ms(ports: Ports, *, can_wait: bool = False) -> int | None:
 
 
 def _kept_back_ms(ports: Ports) -> dict[str, int]:
-    """For each cluster, when the earliest action committed that keeps its watermark back, and may be in the topic only:
-    it was sent back to the expander for this cluster alone (rule 8), or is a fanout of which ranges are left. If there
-    is none, the cluster is left out. 0 if the cluster does not answer: then it is not known. One that is gone or
-    damaged will be made again, and is left out.
+    """For each cluster, the commit time of the earliest action that keeps its watermark back and may be only in the
+    topic: one that was sent back to the expander for this cluster alone (rule 8), or a fanout with ranges left. 0 if
+    the cluster does not answer: then it is not known. Left out are clusters without such an action, and those that are
+    gone or damaged, because they will be made again.
     """
     found: dict[str, int] = {}
     for name, replica in ports.replicas.items():
@@ -171,23 +171,23 @@ def _kept_back_ms(ports: Ports) -> dict[str, int]:
             if not ports.is_gone(name):
                 found[name] = 0
             continue
-        # The marks of a rebuild, and of a cluster whose watermark is not known, are no commit times.
+        # The marks of a rebuild and of an unknown watermark are no commit times.
         if since := [each for each in (*state.put_off, *state.fanouts) if each > NOT_KNOWN_MS]:
             found[name] = min(since)
     return found
 
 
 def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> BroughtBack:
-    """Relays again, behind what is left in the topic, what committed since the latest watermark, because all before it
-    has been expanded; and since the earliest action that a cluster had sent back to the expander. If a cluster does not
-    say what it has sent back, all that the outbox keeps is relayed again. What had been expanded is expanded once more,
-    which changes nothing (rule 1). Watermarks wait for it.
+    """Relays actions again, behind what is left in the topic: those that committed since the latest watermark, because
+    all before it were expanded; or, if that is earlier, since the first that a cluster has sent back to the expander.
+    If a cluster does not say what it has sent back, all that the outbox keeps are relayed again. What had been expanded
+    is expanded once more, which changes nothing (rule 1). Watermarks wait for it.
 
-    purge_window_ms: how long the outbox keeps rows. everything: all that it keeps is relayed again: actions that are
-        dead letters keep no watermark back, and may be lost with the others.
+    purge_window_ms: how long the outbox keeps rows. everything: relay all that it keeps: dead letters keep no watermark
+        back, and their actions may be lost with the others.
 
-    If it is interrupted, do it again. Then the actions still count as lost; or no cluster has a watermark, and all of
-    them are being relayed again.
+    If it is interrupted, do it again. The actions then still count as lost, or no cluster has a watermark and all
+    actions are being relayed again.
 
     Raises:
         GroupBusyError: an expander runs; nothing was changed.
@@ -200,15 +200,15 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
     held_ms[None] = expanded_ms
     since_ms = 0 if everything else min(held_ms.values())
     if not expanded_ms:
-        # Once the rows are marked, nothing shows any more that actions were lost. If this is killed then, or an
-        # expander begins, watermarks wait all the same.
+        # Once the rows are marked, nothing shows any more that actions were lost. With this, watermarks wait even if
+        # this process is then killed, or an expander begins.
         _hold_watermarks(ports, held_ms, later_ms=_MARKING_MS)
     again = ports.follows.relay_again(since_ms)
-    # From now on a tick says that the rows before it were relayed again. Those that are in the topic, or on their way
-    # to it, do not, and none of them is later than this time.
+    # From now on a tick says that the rows before it were relayed again. Ticks that are in the topic already, or on
+    # their way to it, do not say so, and none of them is later than this time.
     now_ms = _hold_watermarks(ports, held_ms)
     if since_ms == 0 and again.is_whole:
-        # A cluster that has noted nothing gets everything. The others are told by what they have noted.
+        # A cluster that has noted nothing gets everything. In the others, their notes show what they lack.
         applied.begin_groups(ports.queue, [name for name, each in ports.replicas.items() if _has_noted_nothing(each)])
     # Last: with positions, nothing shows any more that actions were lost.
     reset(ports.queue, ACTIONS, EXPANDER)
@@ -219,8 +219,8 @@ def bring_back(ports: Ports, purge_window_ms: int, *, everything: bool) -> Broug
 
 
 def _hold_watermarks(ports: Ports, since_ms: Mapping[str | None, int], later_ms: int = 0) -> int:
-    """Publishes that the watermark of each named cluster, and for None all, may not pass a time before all that is
-    recorded until now has landed, and for `later_ms` more. Returns the time that it is now.
+    """Publishes holds: the watermark of each named cluster (None: of all) may not pass its time until all that is
+    recorded until `later_ms` from now has landed. Returns the time now.
     """
     now_ms = max(ports.follows.now(shard) for shard in range(ports.follows.shards()))
     holds = [

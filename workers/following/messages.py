@@ -3,8 +3,8 @@
 On `feed.actions`: Task, RangeTask and Tick. On `feed.deliveries`: Delivery, Hold, Packed, Tick and Ticks. On
 `feed.retries`: Parked. Every message is an object `{"v": 1, "body": {"type": ..., ...}}`; of the tasks of many recorded
 actions, `{"v": 2, "actions": [...]}`; a RangeTask is `{"v": 3, "range": ..., "actions": [...]}`. The JSON Schema of
-each topic is exported into `schemas/`. Packed has version 2, and Ticks version 3: an earlier writer that meets one says
-so.
+each topic is exported into `schemas/`. Packed has version 2, and Ticks version 3, so that an earlier writer refuses
+them with a reason.
 
 What is traced carries a context of its trace (`feedstore.tracing`), in members that earlier readers pass over and
 earlier messages lack: `trace` of a task, of a delivery, and of a recorded action, as its outbox row had it; `traces` of
@@ -137,8 +137,7 @@ class Purge(msgspec.Struct, frozen=True):
 
 class Stray(msgspec.Struct, frozen=True, array_like=True):
     """Cells that must not be there, by their keys: a row of a cluster, and columns of that row. Delete markers at `ts`,
-    which is the timestamp of the cells themselves, remove the cells, and nothing that is delivered with a later
-    timestamp.
+    the timestamp of the cells themselves, remove the cells and nothing that is delivered with a later timestamp.
     """
 
     row: Annotated[bytes, Meta(min_length=ROW_BYTES, max_length=ROW_BYTES)]
@@ -152,7 +151,7 @@ class Delivery(msgspec.Struct, frozen=True, tag_field="type", tag="delivery", om
     action: the action that the cells come from. It is sent back to the expander if the delivery arrives too late (rule
         8).
     read_ms: the follow store's time before the first read of the handler. The age of the delivery counts from it.
-    cluster: the only cluster that shall apply the delivery. None: all clusters apply it.
+    cluster: the only cluster that applies the delivery. None: all clusters apply it.
     strays: cells that a repair removes. If the delivery arrives too late, they are not sent again: the next repair
         finds them.
     trace: as in a task.
@@ -260,7 +259,7 @@ class Hold(msgspec.Struct, frozen=True, tag_field="type", tag="hold", omit_defau
 
 
 class Parked(msgspec.Struct, frozen=True, tag_field="type", tag="parked"):
-    """A parked delivery: one cluster could not take it, and here it is not in the way of others.
+    """A parked delivery: one cluster could not take it, and in this topic it holds up no others.
 
     cluster: the cluster that could not take it. Another cluster may have applied the same delivery.
     id: always 1. In a message of an earlier version, the id and the commit time of the action together name the note
@@ -354,17 +353,16 @@ def encode_action(message: ActionMessage) -> bytes:
 
 
 def wrap_action(recorded: bytes) -> bytes:
-    """Makes a task of a recorded action that is already JSON. The bytes are copied without a look: a newer reader may
-    know what this version does not.
+    """Makes a task of a recorded action that is already JSON. The bytes are copied as they are: a newer reader may know
+    what this version does not.
     """
     return b'{"v":%d,"body":{"type":"task","action":%s}}' % (VERSION, recorded)
 
 
 def wrap_actions(rows: Sequence[tuple[int, bytes]]) -> list[bytes]:
     """Makes messages of an outbox's rows. A row is (the number of recorded actions, the actions as JSON with commas
-    between them). The bytes are copied; nothing is known here about the contents of an action. If several rows share a
-    message, it is only checked where each action ends. If one row is invalid JSON, every row of that batch is sent
-    alone.
+    between them). The bytes are copied, and the contents of an action are not looked at. If several rows share a
+    message, only the end of each action is checked. If one row is invalid JSON, every row of that batch is sent alone.
     """
     messages: list[bytes] = []
     some: list[tuple[int, bytes]] = []
@@ -415,8 +413,8 @@ def encode_parked(message: Parked) -> bytes:
 
 
 def decode_actions(value: bytes) -> Sequence[ActionMessage | Malformed]:
-    """The tasks of a message of feed.actions, or its tick. If some of several tasks cannot be decoded, each of these is
-    malformed by itself. Raises MalformedError if `value` is no such message.
+    """The tasks of a message of feed.actions, or its tick. If only some of several tasks can be decoded, each of the
+    others is malformed by itself. Raises MalformedError if `value` is no such message.
     """
     try:
         envelope = decoded(_actions, value, RANGE_VERSION)

@@ -1,7 +1,7 @@
-"""Packs say what many deliveries say, column by column. Expanders make messages of them, and writers make arrays of
-these.
+"""A pack says what many deliveries say, column by column. Expanders make messages of packs, and writers make arrays of
+the messages.
 
-numpy is imported where an array is made: a process that writes no cells never does.
+numpy is imported where an array is made: a process that writes no cells never imports it.
 """
 
 import sys
@@ -228,8 +228,8 @@ def _line(action: RecordedAction, cluster: str | None) -> Line | None:
 class Pack:
     """Blocks of cells of many actions. A pack is valid: everything is checked when it is unpacked.
 
-    read_ms: the store's time from before the handler's first read. cluster: the only cluster that shall apply it; None
-        for all.
+    read_ms: the store's time from before the handler's first read. cluster: the only cluster that applies it; None for
+        all.
     actions: an array of (6, actions): the kinds and numbers of `ActionColumns`.
     blocks: (6, blocks), the columns of `BlockColumns`: a block's action; whether it is of delete markers; its first
         row, and the number of its rows; its first pin, and the number of its pins.
@@ -311,7 +311,7 @@ class Pack:
         return self._part(first, self.rows), self._part(second, self.rows)
 
     def divided(self, buckets: frozenset[int]) -> "tuple[Pack | Delivery, Pack | Delivery]":
-        """Divides it into the part whose row keys begin with the given bytes, a part of what it needs, and the rest."""
+        """Divides it into the part whose row keys begin with the given bytes, some of its own, and the rest."""
         import numpy as np  # noqa: PLC0415
 
         inside = np.isin(mutations.buckets(self.rows[0]), list(buckets))

@@ -1,4 +1,4 @@
-"""Parking moves deliveries that a cluster cannot take now to feed.retries, out of the way of those that it can.
+"""Parking moves deliveries that a cluster cannot take now to feed.retries, so that they hold up no others.
 
 A delivery is parked in this order: a copy is in the topic; the cluster has noted how far the topic goes, so that the
 watermark waits until all of it has landed; only then its message counts as done. It lands in this order: its cells, and
@@ -47,8 +47,8 @@ class Parking:
 
     def park(self, messages: Sequence[Delivery | Hold | Pack], wait_s: float) -> list[bool]:
         """Parks deliveries, and packs as a delivery for each block; returns for each message whether it is durably
-        parked. Not parked are deliveries that are too large to be wrapped, holds, and messages for another cluster:
-        these are only kept waiting by the messages around them.
+        parked. It does not park deliveries that are too large to be wrapped, nor holds and messages for another
+        cluster: these wait only because of the messages around them.
 
         Raises:
             UnavailableError: the cluster takes no notes: it is away as a whole, and its group waits for it.
@@ -87,7 +87,7 @@ class Parking:
             self._lift(ours)
 
     def give_up(self, parked: Parked) -> None:
-        """Lifts the note of a delivery that is in the dead letters, if it has one: these keep no watermark back."""
+        """Lifts the note, if any, of a delivery that became a dead letter: dead letters keep no watermark back."""
         if parked.cluster == self._cluster:
             self._lift([parked])
 

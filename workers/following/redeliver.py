@@ -33,8 +33,8 @@ def redeliver(
         the reason. Such a letter is kept: if its message were sent again, it would come back. A message that its topic
         refuses stays in a letter, too.
 
-    If a worker gives up on a message again, it buries it, and of two equal letters the first is kept. That must not be
-    a letter that is about to be dropped here, so each letter first gets another group name.
+    If a worker buries such a message again, the first of two equal letters is kept. That must not be a letter that is
+    about to be dropped here, so each letter first gets another group name.
 
     Raises QueueUnavailableError: do it again.
     """

@@ -1,6 +1,6 @@
 """Verify compares every feed of every cluster with what it must hold by the follow store.
 
-A finding is reported only if no action that may still be on its way to the cluster explains it: all that it rests on
+A finding is reported only if no action that may still be on its way to the cluster explains it: all of its reasons
 committed before a time up to which everything has landed there. So verify may run while actions are recorded, with or
 without a running worker. The kinds of findings are defined in docs/recovering.md.
 """
@@ -102,7 +102,7 @@ class Verifier:
         self._landed = landed
         self._users = self._entries = self._suspects = 0
         self._wanted = 0
-        """How many entries the feed must hold that was last looked at closely."""
+        """How many entries the feed that was last looked at closely must hold."""
         self._damage: list[Finding] = []
 
     def look(self, spans: Sequence[UserRange] = EVERYBODY, after_user: int = 0) -> Iterator[Seen]:

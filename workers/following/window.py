@@ -108,7 +108,7 @@ class FanoutWindow:
             self._looked_s = self._clock()
 
     def _is_slow(self) -> bool:
-        """Whether the oldest call was on its way for longer than SLOW_S: it still was at the last look."""
+        """Whether the oldest call took longer than SLOW_S; the last look still found it on its way."""
         return self._looked_s - self._on_their_way[0].published_s > SLOW_S
 
     def _asked(self, ask: Callable[[], dict[int, int]]) -> dict[int, int] | None:

@@ -69,7 +69,7 @@ class Writer:
         self._noted: dict[Through, int] = {}
 
     def late_before_ms(self) -> int:
-        """A time: at the last call of `write`, deliveries that were read before it were late."""
+        """Deliveries that were read before this time were late at the last call of `write`."""
         return self._late_before_ms
 
     def write(self, messages: Sequence[Delivery | Hold | Pack]) -> None:
@@ -243,8 +243,8 @@ class Writer:
         """Sends the actions of late deliveries and packs back to the expander, for this cluster (rule 8).
         late_before_ms: a delivery that was read before this time is late.
 
-        If an action was already sent back after a delivery was read, it is not sent back again for that delivery: the
-        new delivery was read later, and replaces all earlier ones. If that one is late as well, the action is sent back
+        If an action was sent back after a delivery was read, it is not sent back again for that delivery: the new
+        delivery is read later, and replaces all earlier ones. If the new one is late as well, the action is sent back
         once more.
         """
         self._meter.add(metrics.LATE, sum(len(_committed_ms(message)) for message in late), self._cluster)
@@ -298,7 +298,7 @@ class LargeFanouts:
         return [message.action.committed_ms] if is_large and isinstance(message.action, PinSaved) else []
 
     def ticked(self, watermark: Callable[[], int | None], now_ms: Callable[[], int]) -> None:
-        """Notes that ticks have come, which may have moved the watermark. Asked only if a fanout is under way."""
+        """Notes that ticks have come, which may have moved the watermark. It is asked only if a fanout is under way."""
         if not self._committed_ms:
             return
         mark = watermark() or 0
