@@ -7,8 +7,8 @@ A kill -9 loses nothing that was acknowledged.
 Tasks are synced to the disk before a publish returns, because the relay then forgets them. So are parked deliveries,
 because a cluster has noted them. Deliveries and positions are not synced each time. If the machine dies, the file loses
 the latest of both together, because it has one log, and what is lost is made again from the tasks before it. To sync
-them took most of an expander's time. Only what a cluster notes as applied is synced before it does: the cluster would
-have applied more than there is.
+them took most of an expander's time. Only what a cluster notes as applied is synced before the note: otherwise the
+cluster could have applied more than there is.
 """
 
 import contextlib

@@ -115,8 +115,8 @@ class PositionLostError(QueueError):
 
 
 class DamagedQueueError(QueueError, MisconfiguredError):
-    """What a reader wants next is damaged, and will be so at every later call. Nothing was skipped. The message names
-    the file, and says what to do.
+    """The next message of a reader is damaged, and will be so at every later call. Nothing was skipped. The message
+    names the file, and says what to do.
     """
 
 
@@ -376,7 +376,7 @@ def lag_of(queue: Queue, topic: Topic[object], group: str) -> int:
 
 
 def lost_of(queue: Queue, topic: Topic[object], group: str, *, known: bool = False) -> int:
-    """How many messages are gone that a group has not read, over all partitions. If there are any, the group's
+    """How many messages that a group has not read are gone, over all partitions. If there are any, the group's
     consumers raise PositionLostError. In a partition without a position they begin behind what is gone. known: leaves
     out partitions that are away. Raises QueueUnavailableError.
     """
@@ -510,7 +510,7 @@ def check_partitions(partitions: Mapping[Topic[object], int]) -> None:
 
 
 def in_turns(values: Sequence[bytes], partitions: int, first: int) -> dict[int, Sequence[bytes]]:
-    """One message for each partition after the other, beginning with some turn: as `Queue.spread`. Pure."""
+    """Deals messages out to the partitions in turn, as `Queue.spread` does. first: the turn to begin with. Pure."""
     return {(first + turn) % partitions: values[turn::partitions] for turn in range(min(partitions, len(values)))}
 
 

@@ -171,7 +171,7 @@ class KafkaConsumer(Reader):
         self._store()
 
     def _is_led(self, place: TopicPartition) -> bool:
-        """Whether a broker leads a partition, by the client's metadata. The client asks one without for ten seconds."""
+        """Whether a broker leads a partition, by the client's metadata: without a leader, a call takes ten seconds."""
         leader = self._client._cluster.leader_for_partition(place)  # noqa: SLF001 - there is no other way
         return leader not in {None, _NO_LEADER}
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 LOOK_S: Final = 0.25
 """The shortest wait for messages before a member looks whether a heartbeat is due."""
 FIND_S: Final = 0.1
-"""The shortest time between two questions who the coordinator is."""
+"""The shortest time between two look-ups of the coordinator."""
 
 
 def calm(coordinator: Any, clock: Callable[[], float] = time.monotonic) -> None:

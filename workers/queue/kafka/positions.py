@@ -1,8 +1,8 @@
 """The partitions that a member of a group holds, the positions that it still has to store, and how they are stored. It
 uses no network.
 
-A position is stored with the id of the topic that its messages were read from. A member may believe for METADATA_MS
-that a topic is there that was made again meanwhile. What it then commits would count as read in the new one.
+A position is stored with the id of the topic that its messages were read from. For METADATA_MS, a member may not know
+that a topic was made again. What it commits in this time would count as read in the new topic.
 """
 
 import uuid

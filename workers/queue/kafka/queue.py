@@ -290,7 +290,7 @@ class KafkaQueue:
             yield target
 
     def _well(self, topic: Topic[object], count: int) -> list[int]:
-        """The partitions of so many without those that took nothing lately, unless that is all."""
+        """The first `count` partitions without those that took nothing lately, unless that is all of them."""
         now_s = time.monotonic()
         well = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
         return well or [*range(count)]

@@ -229,7 +229,8 @@ class Reader:
 
     def _note_cut(self, cuts: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
         """Notes positions behind the place where a log was cut. The client says this once, and then reads what came
-        there since: no broker that does not answer may come between. cuts: the place of each; None: it is not known.
+        there since: so no broker is asked here, because it might not answer. cuts: the place of each; None: it is not
+        known.
         """
         for place, cut in cuts.items():
             where = "the end of the log" if cut is None else f"offset {cut.offset}"

@@ -25,7 +25,7 @@ TOLD: Final = 4
 """How many reasons are told if no broker is found."""
 DIRECT: Final = "direct"
 _COORDINATOR: Final = "coordinator-"
-"""The library calls connections to coordinators so."""
+"""How the library's names of connections to coordinators begin."""
 
 
 class WaitingClient(KafkaNetClient):  # type: ignore[misc]  # the library has no types

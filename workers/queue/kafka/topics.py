@@ -206,7 +206,7 @@ def _change(admin: kafka.KafkaAdminClient, topic: TopicDefinition, found: list[T
     settings = {name: topic.config[name] for name in fixable if name in topic.config}
     if settings:
         wanted = [ConfigResource(ConfigResourceType.TOPIC, topic.name, settings)]
-        # What a broker does not know it refuses itself, in an answer like any other.
+        # A broker itself refuses what it does not know, in an answer like any other.
         answer = admin.alter_configs(wanted, raise_on_unknown=False)["topic"][topic.name]
         if answer != "OK":  # the client does not raise it
             raise QueueUnavailableError(f"{topic.name}: {', '.join(sorted(settings))}: not changed: {answer}")
