@@ -51,7 +51,7 @@ def build(
     Outcomes that failed:
         SuspiciousGenerationError: the generation is much smaller than the current one; it is loaded and not used.
         CatalogUnavailableError: it may be loaded, and is not used; build again. So is one that differs from the follow
-            store, and one of which updates were lost meanwhile.
+            store, and one whose updates were lost meanwhile.
 
     Raises FollowStoreUnavailableError: nothing has changed in any cluster; build again.
     """

@@ -39,7 +39,7 @@ class PinComparison:
         self._on_progress = on_progress
 
     def __iter__(self) -> Iterator[PinDifference]:
-        """Yields every pin of which the catalog says something else.
+        """Yields every pin for which the catalog has something else.
 
         Raises CatalogUnavailableError, FollowStoreUnavailableError.
         """

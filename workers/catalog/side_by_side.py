@@ -1,5 +1,5 @@
-"""What is done in several clusters: a failure in one keeps no other from it. A walk of a source is loaded into all of
-them at the same time, so that each entry is read once.
+"""Steps in several clusters: a failure in one does not stop the others. A walk of a source is loaded into all of them
+at the same time, so that each entry is read once.
 """
 
 import threading

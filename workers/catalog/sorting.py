@@ -15,7 +15,7 @@ PART_BYTES: Final = 64 << 20
 """About how many bytes of entries are in memory at once."""
 
 FILES_MAX: Final = 256
-"""So many parts are merged into one, because a process may have few files open (often 1,024)."""
+"""This many parts are merged into one, because a process may have few files open (often 1,024)."""
 
 _ENTRY_BYTES: Final = 150
 """How many bytes of memory an entry takes in addition to its content."""

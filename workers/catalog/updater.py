@@ -29,7 +29,7 @@ _THE_CATALOG: Final = frozenset({0})
 _NOTHING: Final = frozenset[int]()
 
 _AHEAD_AGAIN_MS: Final = 600_000
-"""A tick that is ahead is logged if none was for so long: the log would get a line for each."""
+"""A tick that is ahead is logged only if none was for this long: otherwise each would be a line of the log."""
 
 
 class UpdateSlots(Generic[Body]):
@@ -106,7 +106,7 @@ class Updater(Generic[Body]):
         now_ms = self._now()
         lost: int | None = lost_of(self._queue, self._topic, self._group)
         if known_ms and self._is_another_topic(known_ms):
-            lost = None  # how many, nothing says
+            lost = None  # an unknown number
         self._note_gaps(known_ms, now_ms, lost)
         try:
             if lost:
@@ -116,8 +116,8 @@ class Updater(Generic[Body]):
                 _log.info("catalog.begins", group=self._group, messages_again=again)
         except GroupBusyError:
             # Another member has already gone back, unless the delta was put back since: then all must leave the group
-            # first, as each will with its next tick. What is lost is passed over only under no member: who is given
-            # such a partition leaves, and must not join again before that.
+            # first, as each will with its next tick. Lost messages are passed over only while there is no member: one
+            # that is given such a partition leaves, and must not join again before that.
             if lost or known_ms < self._known_ms:
                 raise
         self._known_ms = known_ms
