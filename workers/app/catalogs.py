@@ -48,12 +48,12 @@ cluster, one builds, and the others see what it has built.
 """
 
 TICKS_MISSED: Final = 10
-"""A web process opens its queue again only if so many ticks did not come, however short `ttl` is."""
+"""A web process opens its queue again only if this many ticks did not come, however short `ttl` is."""
 
 _AGAIN_S: Final = 5.0
 """The least rest after a build that failed."""
 _REFUSED: Final = 1
-"""The exit status of a build that another one like it will not help: its generation is suspicious, for example."""
+"""The exit status of a build that would fail again: its generation is suspicious, for example."""
 _SAID_BYTES: Final = 2_000
 """How much of what a build said is named as the reason if it has failed: the end, where its error is."""
 _READ_BYTES: Final = 65_536
@@ -88,7 +88,7 @@ def ticker(ports: Ports, config: Config) -> Ticker:
 
 
 def pin_updates(task: Task | RangeTask) -> Sequence[Update]:
-    """What a task says to the catalog of pins. One for a range says nothing: it comes after those of its actions."""
+    """What a task says to the catalog of pins. A RangeTask says nothing: it comes after the tasks of its actions."""
     if isinstance(task, RangeTask) or not isinstance(task.action, PinSaved | PinDeleted):
         return ()
     return (pins.update_of(task.action),)

@@ -116,7 +116,7 @@ class QueueGauges:
 
 
 def stores_in_files(config: Config) -> dict[str, Sequence[Path]]:
-    """Where the stores are that are in files, by their name in metrics; the home for what is not there. Each shard of
+    """The paths of the stores in files, by their names in metrics; the home for a path that is missing. Each shard of
     the follow store may be on a disk of its own.
     """
     paths: dict[str, Sequence[Path]] = {

@@ -98,7 +98,7 @@ def reindex(config: Config) -> Reindexed:
     kept_ms = 0 if again.is_whole else now_ms - config.limits.purge_window_ms
     for name in (name for name, mark in marks.items() if mark < kept_ms):
         place(config, name).remove()
-    # With those that a reindex removed which was killed after that.
+    # Including those that an earlier reindex removed before it was killed.
     gone = [cluster.name for cluster in config.clusters if not place(config, cluster.name).exists()]
     _remove_leftovers(config)
     wiring.create_queue(config, first_offset)

@@ -243,7 +243,7 @@ class _Entering:
         self._pins = array("q")
 
     def note(self, requests: Sequence[Request | Move]) -> None:
-        """Remembers the pins of these requests, of which some may have been refused."""
+        """Remembers the pins of these requests, some of which may have been refused."""
         for request in requests:
             if isinstance(request, Request):
                 match request.action:

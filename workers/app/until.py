@@ -22,7 +22,7 @@ _PAUSE_S: Final = 1.0
 """The first pause of the ticks."""
 _PAUSE_MAX_S: Final = 32.0
 _TICKS_FOR: Final = 4
-"""Between two pauses they come for so many times as long as the last one took: watermarks, and the rest of large
+"""Between two pauses, ticks come for this many times as long as the last pause took: watermarks, and the rest of large
 fanouts, wait for them.
 """
 
@@ -66,8 +66,8 @@ class End:
 
 
 class _QuietMoment:
-    """Looks for a moment in which nothing is on its way. Each tick is, for a while. If it takes longer than the time
-    between two ticks, as on a slow machine, there is always one. So ticks pause now and then, for longer each time.
+    """Looks for a moment in which nothing is on its way. A tick is, for a while. If that is longer than the time
+    between two ticks, as on a slow machine, one always is. So ticks pause now and then, for longer each time.
 
     pause: asks the tickers to rest; returns whether they do. resume: lets them continue. clock: monotonic seconds.
     """

@@ -41,7 +41,7 @@ from workers.queue.port import DamagedQueueError, PositionLostError
 _log = structlog.get_logger()
 
 FAILED, LOST, DEAD_LETTERS, DAMAGED = 1, 4, 5, 6
-"""Exit codes: any failure, and the two that the parent process answers differently."""
+"""Exit codes: any failure, and those that the parent process answers differently."""
 
 _LOOK_S: Final = 0.1
 _END_S: Final = 60.0
