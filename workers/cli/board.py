@@ -15,7 +15,7 @@ from workers.cli.session import ID, REFUSED, Session, TryLaterError, json_option
 
 
 class _BoardGroup(click.Group):
-    """`board 9` shows board 9: what is no word is taken as a board."""
+    """`board 9` shows board 9: an argument that is no word is a board."""
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -60,8 +60,8 @@ def show(
 ) -> None:
     """Show a page of BOARD, from the top down. `feedctl board 9` is the same as `feedctl board show 9`.
 
-    A page may have few pins, or none, and still have a cursor, because pins near there were moved away. "room" is a
-    number of pins: at least so many more can be dropped into the gap below the pin.
+    A page may have few pins, or none, and still have a cursor, because pins near there were moved away. "room" is how
+    many more pins, at least, can be dropped into the gap below the pin.
 
     \b
     Examples:

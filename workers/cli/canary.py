@@ -34,8 +34,8 @@ def canary(session: Session, within_ms: int, *, as_json: bool) -> None:
     The follows go the whole way: follow store, queue, expander, writers. Then the command reads the feeds of these
     users in the same way as pages are read. A worker must run: if none runs in a home with files, nothing is recorded,
     and the exit status is 3. The exit status is 1 if a cluster does not show all of the follows in time. No data grows:
-    the users and their one pin are always the same, and have the largest ids that there are. If [worker] canary is set,
-    a worker does this all the time.
+    the users and their one pin are always the same, and have the largest possible ids. If [worker] canary is set, a
+    worker does this all the time.
 
     \b
     Examples:

@@ -84,7 +84,7 @@ class Condition:
     why it has stopped by itself. has_worker: whether a process may be working; on servers `members` says more. quiet:
     whether there is nothing to do. groups: what each group has left to do. members: how many processes read for a
     group, if the queue knows. done: how many messages each group is done with. waits_ms: how long ago the oldest action
-    committed that is not relayed. clocks: by how much the clocks of shards are ahead. own_off_ms: how far this
+    that is not relayed committed. clocks: by how much the clocks of shards are ahead. own_off_ms: how far this
     machine's clock is ahead of the home's time, if that is too far. off: processes whose clocks are off. away: a
     sentence for each part that does not answer, but for clusters; what it would have told is None, or left out. unsafe:
     the settings of topics with which acknowledged messages could be lost, if there are any. damaged: where the messages
@@ -214,7 +214,7 @@ def look(
 
 
 def _unsafe(config: Config) -> str | None:
-    """What a worker would say that refuses to start on these topics. One that runs already does not look again."""
+    """What a worker that refuses to start on these topics would say. One that runs already does not look again."""
     try:
         wiring.refuse_unsafe_topics(config)
     except UnsafeTopicsError as error:
@@ -223,8 +223,8 @@ def _unsafe(config: Config) -> str | None:
 
 
 def _damaged(ports: Ports, config: Config) -> str | None:
-    """Where a group can read no further. A worker that has met that has ended what reads there, and one that runs
-    without it says nothing.
+    """Where a group can read no further. A worker that has met this has ended the loop that reads there, and says
+    nothing more.
     """
     try:
         if config.queue_file is not None:
@@ -328,8 +328,8 @@ def _why(cluster: str, error: str) -> str:
 
 
 def clocks_ahead_ms(ports: Ports) -> dict[int, int]:
-    """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. No action that
-    commits there is older than such a clock: the clock was wrong once, and times continue from it.
+    """By how much the clocks of shards are ahead of the home's, if that is more than clocks may differ. Actions that
+    commit there get no earlier times: the clock was wrong once, and times continue from it.
     """
     return _ahead({shard: ahead_ms(ports, shard) for shard in range(ports.follows.shards())})
 

@@ -97,7 +97,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         except Exception as error:
             if not stopped or error is stopped[-1]:
                 raise
-            # The signal came inside of what cannot be interrupted, as an import, which then failed in another way.
+            # The signal came inside something that cannot be interrupted (an import, say), which then failed otherwise.
             raise stopped[-1] from error
 
 

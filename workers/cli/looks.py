@@ -45,8 +45,8 @@ class BegunLook(Generic[T]):
 
 
 class Looks:
-    """The looks that are under way, at most one at a part. within_s: how long each may take; one that takes longer goes
-    on, and its answer is that of a later look.
+    """The looks that are under way, at most one for each part. within_s: how long each may take; one that takes longer
+    continues, and its answer is that of a later look.
     """
 
     def __init__(self, within_s: float) -> None:

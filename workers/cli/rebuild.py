@@ -72,7 +72,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                     else:
                         for name in set(names) - set(lost):
                             _ask(ports, user, name, stop)
-                    # Not for the others: one that is gone, too, would be waited for for ever.
+                    # Not for the others: if one is gone, too, this would wait for it for ever.
                     working = able(session, ports, names, writers)
                     run_worker(session, ports, working, stop, partial(recorded_landed, ports, names), endpoint)
         _refuse_left(session, EVERYBODY if user is None else [UserRange(user, user)], cluster)

@@ -15,7 +15,7 @@ from workers.queue.port import GroupBusyError
 
 
 @click.command(short_help="Restore what the queue has lost from the follow store.")
-@click.option("--all", "everything", is_flag=True, help="Relay all again that the outbox keeps.")
+@click.option("--all", "everything", is_flag=True, help="Relay again all that the outbox keeps.")
 @json_option
 @pass_session
 def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
@@ -31,8 +31,8 @@ def reindex(session: Session, *, everything: bool, as_json: bool) -> None:
     Kafka: use the command if actions were lost before they were expanded, because messages expired, or because the
     topic was removed and made again. End all expanders before that; a feedctl work whose expander has ended by itself
     may continue, and expands again some seconds later. The command relays again what was recorded since the latest
-    watermark, or since the earliest action that was on its way to one cluster once more; if a cluster does not answer,
-    all that the outbox keeps. If the dead letters are lost too, use --all: their actions are older.
+    watermark, or since the earliest action that was sent back for one cluster; if a cluster does not answer, all that
+    the outbox keeps. If the dead letters are lost too, use --all: their actions are older.
 
     If nothing is lost, the command changes nothing. If it is killed, run it again. The exit status is 1 if something
     cannot be restored.

@@ -113,8 +113,8 @@ def _alone(session: Session) -> Iterator[None]:
 
 
 def _refuse_feeds(session: Session, missing: Sequence[str]) -> None:
-    """No empty shard may be made under feeds. Raises CommandRefusedError if a cluster has some, and UnavailableError if
-    one cannot be asked.
+    """Refuses to make an empty shard while there are feeds. Raises CommandRefusedError if a cluster has some, and
+    UnavailableError if one cannot be asked.
     """
     what = f"{', '.join(missing)}: missing from the follow store"
     otherwise = "only if you want an empty follow store, without follows and pins: feedctl schema apply --empty"

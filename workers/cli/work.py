@@ -157,7 +157,7 @@ def able(
 
 def refuse_shards_apart(ports: Ports) -> None:
     """Refuses to wait for what has been recorded if the clock of a shard is ahead of that of another one: that would
-    take until the other one is as far. Raises CommandRefusedError.
+    take until the other clock is as far. Raises CommandRefusedError.
     """
     times = [ports.follows.now(shard) for shard in range(ports.follows.shards())]
     if (apart_ms := max(times) - min(times)) > APART_MAX_MS:
