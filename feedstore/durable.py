@@ -100,7 +100,7 @@ def _keep_owner(path: Path, file: int) -> None:
 
 @contextmanager
 def named(path: Path) -> Iterator[None]:
-    """Names the file in errors of the block, as of a full disk: the system names no open file. Raises OSError."""
+    """Names the file in errors of the block, such as a full disk: the system names no open file. Raises OSError."""
     try:
         yield
     except OSError as error:

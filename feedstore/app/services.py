@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def open_service(config: Config, clock: Callable[[], int] | None = None) -> FeedService:
-    """The service of a web tier. It writes to no cluster, so there may be many, also while a worker runs. A process
+    """The service of a web tier. It writes to no cluster, so there may be many, even while a worker runs. A process
     that forks must open it after the fork, and none before: in a forked process, each call of one that was opened
     before is refused, and RocksDB aborts the process at its end.
 

@@ -157,7 +157,7 @@ class Cache(Generic[T]):
         """The entries that have not expired and have every change up to `oldest_ms` (0: of any age). Records that were
         fetched before a rollback was noticed count as expired at that moment, if not earlier.
 
-        following, rolled_back: read before this call. expired: also those that expired up to `stale_max_ms` ago.
+        following, rolled_back: read before this call. expired: include those that expired up to `stale_max_ms` ago.
         """
         entries = list(map(self._entries.get, keys))
         if not any(entries):

@@ -448,7 +448,7 @@ class Fetch(Generic[T]):
         else:
             versions, late = self._landed_one_by_one(flight, keys, oldest)
         if versions:
-            self._know(known_ms_of(min(versions)))
+            self._note_known(known_ms_of(min(versions)))
             self._generations.add(flight.generation)
         found = len(self._records) - before
         if is_own:
@@ -496,9 +496,9 @@ class Fetch(Generic[T]):
         self._records.update(taken.records)
         self._absent |= taken.absent
         if taken.known_ms is not None:
-            self._know(taken.known_ms)
+            self._note_known(taken.known_ms)
 
-    def _know(self, known_ms: int) -> None:
+    def _note_known(self, known_ms: int) -> None:
         self._known_ms = known_ms if self._known_ms is None else min(self._known_ms, known_ms)
 
 

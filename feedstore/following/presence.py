@@ -9,7 +9,7 @@ from feedstore.replicas.replicas import Replicas
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Why a pin is in a feed, or is not, by the follow store and by each cluster.
+    """Why a pin is in a feed, or is not, according to the follow store and to each cluster.
 
     deleted_ms: None if the pin is not deleted. edges: the user's edges to the pin's owner and to its board, if there
     are any. An active edge delivers the pin; if both are active, the later one does (rule 3). clusters: whether each

@@ -352,9 +352,9 @@ class Progress:
         if not puts:
             return
         self._store.apply(puts)
-        self._change({_ten_minutes(slot) for slot in slots})
+        self._note_change({_ten_minutes(slot) for slot in slots})
 
-    def _change(self, numbers: Iterable[int]) -> None:
+    def _note_change(self, numbers: Iterable[int]) -> None:
         """Makes looks read rows of what is parked, whose notes are durable. The number of the change is larger than any
         that a process can have read before these notes: so no process counts the rows as landed without reading them.
         """
@@ -430,8 +430,8 @@ class Progress:
 
     def forget(self, before_ms: int) -> None:
         """Drops the notes on parts of purges, and on what was sent back, that are older than a time. No part from
-        before that time, and nothing late, can arrive any more. Drops also the rows of holds, and of what was
-        parked, that no look reads any more.
+        before that time, and nothing late, can arrive any more. Also drops the rows of holds, and of what was parked,
+        that no look reads any more.
         """
         for start, stop in _FORGOTTEN:
             for row, columns in self._store.scan(start, stop):
@@ -561,7 +561,7 @@ class Progress:
             for number, cells in parked.items():
                 self._copy(self._row(_PARKED, number), cells)
             if parked:
-                self._change(parked)
+                self._note_change(parked)
             self._copy(self._row(_TICKS), [tick for tick in ticks if tick.timestamp <= to_ms])
             if made:
                 self.made(min(to_ms, max(cell.timestamp for cell in made)))

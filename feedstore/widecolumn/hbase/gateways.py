@@ -82,7 +82,7 @@ class Gateways(Generic[C]):
             if now >= deadline:
                 given_ms = round(1_000 * (deadline - began))
                 late = f"no answer in {given_ms} ms" if given_ms > 0 else "not asked: its time was over"
-                raise failed(self._told([*failures.values(), late]))
+                raise failed(self._message([*failures.values(), late]))
             share = now + (deadline - now) / (self._pool.gateways - len(failures))
             try:
                 lease = self._pool.take(share, failures)
@@ -99,28 +99,28 @@ class Gateways(Generic[C]):
                     failures[lease.address] = f"{lease.address}: {judged}"
                     if self._pool.give_back(lease, is_error=True) and len(failures) < self._pool.gateways:
                         continue
-                    raise _kind(judged, may_refuse=may_refuse)(self._told(failures.values())) from error
+                    raise _kind(judged, may_refuse=may_refuse)(self._message(failures.values())) from error
                 is_late = lease.is_late and isinstance(judged, TimeoutError)
                 failed = failed if is_late else UnavailableError
-                self._broken(lease, judged, failures, is_late=is_late)
+                self._discard(lease, judged, failures, is_late=is_late)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
                 raise
             else:
                 self._pool.give_back(lease)
                 if failures:  # the caller does not hear of them
-                    self._log.warning("hbase.gateway_failed", error=self._told(failures.values()))
+                    self._log.warning("hbase.gateway_failed", error=self._message(failures.values()))
                 return answer
-        raise failed(self._told(failures.values()))
+        raise failed(self._message(failures.values()))
 
     def close(self) -> None:
         self._pool.close()
 
-    def _told(self, failures: Iterable[str]) -> str:
+    def _message(self, failures: Iterable[str]) -> str:
         """The text of an error: which cluster, and how each gateway failed."""
         return self._whose + "; ".join(failures)
 
-    def _broken(self, lease: Lease[C], error: Exception, failures: dict[Address, str], *, is_late: bool) -> None:
+    def _discard(self, lease: Lease[C], error: Exception, failures: dict[Address, str], *, is_late: bool) -> None:
         """Discards the connection of a call that broke off, and notes where not to try it again."""
         self._pool.discard(lease)
         if lease.is_reused and isinstance(error, ConnectionError):

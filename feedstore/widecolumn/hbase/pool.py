@@ -123,7 +123,7 @@ class Pool(Generic[C]):
             self._refuse_closed()
             address = self._next(tried)
             self._leased += 1
-            idle = self._silent(address)
+            idle = self._take_idle(address)
             if idle is None:
                 self._make_room()
             now = self._clock()
@@ -133,7 +133,7 @@ class Pool(Generic[C]):
             return Lease(address, idle, deadline, is_reused=True, is_late=is_late)
         left_s = deadline - now
         if left_s <= 0:  # spent on waiting for a connection, or for the processor
-            self._returned()
+            self._note_returned()
             raise GatewayError(address, TimeoutError("no time was left to connect"), is_late=True)
         try:
             return Lease(address, self._connect(address, left_s), deadline, is_reused=False, is_late=is_late)
@@ -141,10 +141,10 @@ class Pool(Generic[C]):
             is_late = is_late and isinstance(error, TimeoutError)
             if not is_late:
                 self.failed(address)
-            self._returned()
+            self._note_returned()
             raise GatewayError(address, error, is_late=is_late) from error
         except BaseException:
-            self._returned()
+            self._note_returned()
             raise
 
     def give_back(self, lease: Lease[C], *, is_error: bool = False) -> bool:
@@ -168,7 +168,7 @@ class Pool(Generic[C]):
     def discard(self, lease: Lease[C]) -> None:
         """Closes a connection whose call broke off: what it would say next is not known."""
         lease.connection.close()
-        self._returned()
+        self._note_returned()
 
     def failed(self, address: Address) -> None:
         """Notes that a gateway failed: it is asked last for a while, and on new connections. Its idle connections are
@@ -218,7 +218,7 @@ class Pool(Generic[C]):
         self._whole_again[address] = now + WHOLE_S
         return deadline
 
-    def _silent(self, address: Address) -> C | None:
+    def _take_idle(self, address: Address) -> C | None:
         """The idle connection that was used last: so the others age, and the gateway may close them."""
         idle = self._idle[address]
         while idle:
@@ -236,7 +236,7 @@ class Pool(Generic[C]):
                     idle.popleft().close()
                     return
 
-    def _returned(self) -> None:
+    def _note_returned(self) -> None:
         with self._changed:
             self._leased -= 1
             self._changed.notify()
