@@ -147,12 +147,12 @@ class Relay(Generic[Rows]):
             try:
                 self._outbox.mark_relayed(rows)
             except NotNowError:
-                if not self._are_there(rows):
+                if not self._are_unrelayed(rows):
                     self._published = []
                 raise
         self._published = []
 
-    def _are_there(self, rows: Sequence[Rows]) -> bool:
+    def _are_unrelayed(self, rows: Sequence[Rows]) -> bool:
         """Whether these rows are still to be relayed. If the answer was lost, they may be marked. If they come back
         after that, they must be published again: the queue has lost them.
         """

@@ -171,7 +171,7 @@ class Worker:
             self._paused.difference_update(names)
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Runs until `stop` is called or `until` (asked every few milliseconds) says so; then ends every loop in order.
+        """Runs until `stop` is called or `until` (asked every `_ASK_S`) says so; then ends every loop in order.
 
         Raises WorkerFailedError: a loop ended by itself.
         """
@@ -218,7 +218,7 @@ class Worker:
                     failure = str(error), error
                     self._failures.append(failure)
                     log.error("loop.position_lost", error=str(error))  # noqa: TRY400 - the message says it all
-                    self._has_ended(loop)
+                    self._end_loop(loop)
                     if not self._wait_until_restored(loop.name):
                         break
                     self._failures.remove(failure)
@@ -236,7 +236,7 @@ class Worker:
             log.exception("loop.failed", error=str(error))
             self._stop.set()
         finally:
-            self._has_ended(loop)
+            self._end_loop(loop)
             if in_order:
                 self._meter.forget(metrics.LOOP_RUNNING, loop.name)
             log.info("loop.stopped")
@@ -244,7 +244,7 @@ class Worker:
     def _take_steps(self, loop: Loop) -> None:
         while not self._stop.is_set() and loop.name not in self._ending:
             self._meter.since(metrics.LOOP_STEP_AGE, self._clock(), loop.name)
-            if not self._begins(loop.name):
+            if not self._begin_step(loop.name):
                 self._stop.wait(_ASK_S)
                 continue
             try:
@@ -254,15 +254,15 @@ class Worker:
             if not had_work:
                 self._stop.wait(loop.rest_s)
 
-    def _begins(self, name: str) -> bool:
-        """Whether a loop begins a step now; False if it is paused."""
+    def _begin_step(self, name: str) -> bool:
+        """Begins a step of a loop. False if the loop is paused."""
         with self._pausing:
             if name in self._paused:
                 return False
             self._in_step.add(name)
             return True
 
-    def _has_ended(self, loop: Loop) -> None:
+    def _end_loop(self, loop: Loop) -> None:
         self._ended.add(loop.name)
         self._meter.forget(metrics.LOOP_STEP_AGE, loop.name)
         self._meter.note(metrics.LOOP_RUNNING, 0, loop.name)

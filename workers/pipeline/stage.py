@@ -282,7 +282,7 @@ class Stage(Generic[Body]):
 
     def _settle(self) -> bool:
         """Notes what is done; passes ticks on and commits positions if all before is done. True if it committed any."""
-        if not self._noted():
+        if not self._note_done():
             return False
         positions = self._lots.settle(self._tick)
         if positions:
@@ -291,7 +291,7 @@ class Stage(Generic[Body]):
         self._lots.committed()
         return bool(positions)
 
-    def _noted(self) -> bool:
+    def _note_done(self) -> bool:
         """Notes the messages that are done; True if they may be committed. A busy stage delays the note by up to
         NOTE_EVERY_S, because a note costs round trips.
         """
@@ -394,7 +394,7 @@ class Stage(Generic[Body]):
         self._ready.popleft()
         self._left -= 1
 
-    def _first(self, works: Sequence[_Work[Body]]) -> None:
+    def _put_first(self, works: Sequence[_Work[Body]]) -> None:
         """Puts work in front of everything else that is ready: it is tried in this step."""
         self._ready.extendleft(reversed(works))
         self._left += len(works)
@@ -428,7 +428,7 @@ class Stage(Generic[Body]):
                 isolation.untried, isolation.failed = [], slices
                 self._isolated(isolation)
             else:
-                self._first([isolation])
+                self._put_first([isolation])
         else:
             self._fault(group, error)
 
@@ -557,10 +557,10 @@ class Stage(Generic[Body]):
         if len(items) > 1:
             # Halving the group finds that message in a few rounds, and the others are done on the way.
             middle = len(items) // 2
-            self._first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
+            self._put_first([Group(half, group.failures) for half in (items[:middle], items[middle:])])
             return
         if (part := self._outages.split(items[0], None)) is not None:
-            self._first([Group([part], group.failures), group])
+            self._put_first([Group([part], group.failures), group])
             return
         items[0].faults += 1
         if isinstance(error, NeverError):

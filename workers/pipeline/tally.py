@@ -96,7 +96,7 @@ class Tally:
         """
         return all(tick.settled_ms > ms for by_source in self._settled.values() for ms in by_source.values())
 
-    def _given_up(self, partitions: Iterable[int]) -> None:
+    def _forget(self, partitions: Iterable[int]) -> None:
         for partition in list(partitions):
             self._settled.pop(partition, None)
             self._meter.forget(metrics.BEHIND, self._group, str(partition))
@@ -110,10 +110,10 @@ class Tally:
         self._meter.note(metrics.WAITING, messages, self._group)
         self._meter.note(metrics.WAITING_BYTES, size, self._group)
         self._meter.since(metrics.RETRYING, min(failing_since_s(), default=None), self._group)
-        self._given_up(self._settled.keys() - self._held())
+        self._forget(self._settled.keys() - self._held())
 
     def closed(self) -> None:
         """Removes the gauges: the stage has ended, and how much waits is unknown from now on."""
         for gauge in (metrics.WAITING, metrics.WAITING_BYTES, metrics.RETRYING):
             self._meter.forget(gauge, self._group)
-        self._given_up(self._settled)
+        self._forget(self._settled)
