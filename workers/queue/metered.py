@@ -43,13 +43,13 @@ class _Calls:
             result = work()
         except (MessageRefusedError, PositionLostError, DamagedQueueError, QueueUnavailableError) as error:
             self._meter.add(metrics.FAILURES, 1, topic.name, name, _reason(error))
-            self._took(topic, name, began_s)
+            self._observe(topic, name, began_s)
             raise
         if result or name != "poll":
-            self._took(topic, name, began_s)
+            self._observe(topic, name, began_s)
         return result
 
-    def _took(self, topic: Topic[object], name: str, began_s: float) -> None:
+    def _observe(self, topic: Topic[object], name: str, began_s: float) -> None:
         self._meter.observe(metrics.CALL_SECONDS, [self._clock() - began_s], topic.name, name)
 
 

@@ -250,7 +250,7 @@ class Queue(Protocol):
         """
 
     def sync(self, topic: Topic[object]) -> None:
-        """Returns once all that was published to a topic survives the death of the machine, also if the topic is not
+        """Returns once all that was published to a topic survives the death of the machine, even if the topic is not
         durable. Raises QueueUnavailableError.
         """
 

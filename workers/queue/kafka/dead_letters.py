@@ -235,7 +235,7 @@ def _identity(record: Any) -> bytes:
 
 
 def _letter(record: Any) -> DeadLetter:
-    """The letter in a record, also if another program wrote it: one such record must not hide all letters."""
+    """The letter in a record, even if another program wrote it: one such record must not hide all letters."""
     said = {name: text.decode("utf-8", "replace") for name, text in record.headers if text is not None}
     died_ms = said.get("died_ms", "")
     return DeadLetter(

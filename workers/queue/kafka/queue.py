@@ -100,7 +100,7 @@ class KafkaQueue:
             found = {topic: _described(address, admin, topic) for topic in topics}
         opened = cls(address, admin, dict.fromkeys(found, 0))
         for topic, described in found.items():
-            opened._seen(topic, described)
+            opened._note_described(topic, described)
         return opened
 
     def partitions(self, topic: Topic[object]) -> int:
@@ -108,7 +108,7 @@ class KafkaQueue:
         a number that was seen once here never becomes smaller, unless the topic was made again.
         """
         with self._calling(topic):
-            return self._seen(topic, _described(self._address, self._admin, topic))
+            return self._note_described(topic, _described(self._address, self._admin, topic))
 
     def topic_id(self, topic: Topic[object]) -> bytes | None:
         with self._calling(topic):
@@ -147,8 +147,8 @@ class KafkaQueue:
         self._refuse_closed()
 
         def targets(count: int) -> Iterator[tuple[int, bytes]]:
-            well = self._well(topic, count)
-            turns = itertools.islice(itertools.cycle(well), next(self._turns) % len(well), None)
+            healthy = self._healthy(topic, count)
+            turns = itertools.islice(itertools.cycle(healthy), next(self._turns) % len(healthy), None)
             return zip(turns, values, strict=False)
 
         self._send(self._choosing, topic, values, targets)
@@ -174,7 +174,7 @@ class KafkaQueue:
             except KafkaTimeoutError:
                 self.partitions(topic)  # it says so if there is no such topic
                 raise
-            self._heard(topic, topic_ids.of(producer._metadata, name), count)  # noqa: SLF001 - there is no other way
+            self._note_heard(topic, topic_ids.of(producer._metadata, name), count)  # noqa: SLF001 - there is no other way
             sent = [(target, producer.send(name, value=value, partition=target)) for target, value in targets(count)]
             with contextlib.suppress(KafkaTimeoutError):  # each message says for itself whether it is there
                 producer.flush(timeout=FLUSH_S)
@@ -223,7 +223,7 @@ class KafkaQueue:
         named = self._address.group(topic.name, group)
         with self._calling(topic):
             described = _described(self._address, self._admin, topic)
-            places = self._places(topic, self._seen(topic, described))
+            places = self._places(topic, self._note_described(topic, described))
             found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
         topic_id = topic_ids.described(described)
         return {
@@ -281,21 +281,21 @@ class KafkaQueue:
 
     def _targets(self, topic: Topic[object], values: Sequence[bytes], count: int) -> Iterator[int]:
         """The partition of each message of a call. count: how many partitions there are."""
-        well = self._well(topic, count)
-        target, room = well[next(self._turns) % len(well)], BATCH_BYTES
+        healthy = self._healthy(topic, count)
+        target, room = healthy[next(self._turns) % len(healthy)], BATCH_BYTES
         for value in values:
             if room <= 0:
-                target, room = well[next(self._turns) % len(well)], BATCH_BYTES
+                target, room = healthy[next(self._turns) % len(healthy)], BATCH_BYTES
             room -= len(value)
             yield target
 
-    def _well(self, topic: Topic[object], count: int) -> list[int]:
+    def _healthy(self, topic: Topic[object], count: int) -> list[int]:
         """The first `count` partitions without those that took nothing lately, unless that is all of them."""
         now_s = time.monotonic()
-        well = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
-        return well or [*range(count)]
+        healthy = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
+        return healthy or [*range(count)]
 
-    def _seen(self, topic: Topic[object], described: Mapping[str, Any]) -> int:
+    def _note_described(self, topic: Topic[object], described: Mapping[str, Any]) -> int:
         """Notes what the brokers say of a topic; returns the most partitions that were ever seen of it. Those of an
         earlier topic of its name do not count.
         """
@@ -307,7 +307,7 @@ class KafkaQueue:
             self._known[topic] = _Known(topic_id, count)
         return count
 
-    def _heard(self, topic: Topic[object], topic_id: uuid.UUID | None, count: int) -> None:
+    def _note_heard(self, topic: Topic[object], topic_id: uuid.UUID | None, count: int) -> None:
         """Notes what a producer has heard of a topic. It may hear of a partition before the brokers that describe it;
         and it may believe for minutes in a topic that was made again.
         """
@@ -323,7 +323,7 @@ class KafkaQueue:
     def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[int, int]:
         with self._calling(topic):
             described = _described(self._address, self._admin, topic)
-            count = self._seen(topic, described)
+            count = self._note_described(topic, described)
             away = {each["partition_index"] for each in described["partitions"] if each["leader_id"] < 0}
             places = {place: which for place in self._places(topic, count) if place.partition not in away}
             try:

@@ -20,7 +20,7 @@ class KafkaTail(Reader):
         self._begin(ends_of(self._client, (TopicPartition(self._name, each) for each in range(self._partitions))))
 
     def _begin(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Adds partitions, each to be read from an offset. The others are read further from where they are."""
+        """Adds partitions, each to be read from an offset. The others continue from where they are."""
         self._client.assign([*self._client.assignment(), *offsets])
         for place, offset in offsets.items():
             self._client.seek(place, offset)
