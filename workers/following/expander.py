@@ -202,8 +202,8 @@ class Expander:
             else:
                 whole.append(task)
         self._redate(late)
-        # The first step is done for all tasks before the first read for any (rule 4): of a pin and a follow that commit
-        # at the same time one finds the other, and a pin that is saved from now on finds the ended edges.
+        # The first step is done for all tasks before the first read for any (rule 4): if a pin and a follow commit at
+        # the same time, one finds the other, and a pin that is saved from now on finds the ended edges.
         self._index(_Sorted.of(task for task in whole if id(task) not in begun))
         if ranges:
             self._ask_shards(ranges)

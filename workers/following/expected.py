@@ -1,4 +1,4 @@
-"""The feeds as they must be by the follow store: the newest `cap` pins of all active follows, as columns."""
+"""The feeds as they must be according to the follow store: the newest `cap` pins of all active follows, as columns."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence

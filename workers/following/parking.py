@@ -1,9 +1,9 @@
 """Parking moves deliveries that a cluster cannot take now to feed.retries, so that they hold up no others.
 
 A delivery is parked in this order: a copy is in the topic; the cluster has noted how far the topic goes, so that the
-watermark waits until all of it has landed; only then its message counts as done. It lands in this order: its cells, and
-all that follows from them, are durable; then the cluster notes how far its retries have applied the topic, which ends
-the wait; only then the copy counts as done. A step that is repeated writes the same cells.
+watermark waits until all of it has landed; only then does its message count as done. It lands in this order: its cells,
+and all that follows from them, are durable; then the cluster notes how far its retries have applied the topic, which
+ends the wait; only then does the copy count as done. A step that is repeated writes the same cells.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Verify compares every feed of every cluster with what it must hold by the follow store.
+"""Verify compares every feed of every cluster with what the follow store says it must hold.
 
 A finding is reported only if no action that may still be on its way to the cluster explains it: all of its reasons
 committed before a time up to which everything has landed there. So verify may run while actions are recorded, with or
@@ -178,9 +178,9 @@ class Verifier:
         return Seen(self._users, self._entries, self._suspects, up_to, [*self._newly_damaged(), *findings])
 
     def _rows(self, cluster: str, rows: Sequence[bytes]) -> list[list[Cell]] | None:
-        return self._asked(cluster, lambda store: store.cells_of(rows))
+        return self._ask(cluster, lambda store: store.cells_of(rows))
 
-    def _asked(self, cluster: str, ask: Callable[[WideColumnStore], T]) -> T | None:
+    def _ask(self, cluster: str, ask: Callable[[WideColumnStore], T]) -> T | None:
         """Asks a cluster and returns its answer; None if it is damaged, which is noted."""
         store = self._clusters.get(cluster)
         if store is None:
@@ -263,7 +263,7 @@ class Verifier:
             reach = {*Expected(self._follows, self._cap).with_also(wanted, left)}
             settled = {column: ts for column, ts in settled.items() if column in reach}
         row = row_key(truth.user)
-        masked = self._asked(cluster, lambda store: store.masks(row, list(settled)))
+        masked = self._ask(cluster, lambda store: store.masks(row, list(settled)))
         if masked is None:
             return
         masks = {cell.column: cell.timestamp for cell in masked}
@@ -341,7 +341,8 @@ class _Truth:
         if state is None or state.deleted_ms is not None or state.saved_ms >= since_ms:
             return None
         return max(
-            (edge.ts for edge in self._active(state.pin) if edge.followee not in self._since(since_ms)), default=None
+            (edge.ts for edge in self._active(state.pin) if edge.followee not in self._changed_since(since_ms)),
+            default=None,
         )
 
     def delivered_by(self, column: bytes, ts: int) -> str:
@@ -375,7 +376,7 @@ class _Truth:
     def _uncovered(self, pin: Pin, since_ms: int) -> str | None:
         """Why nothing brings a pin into the feed; None if something does, or did a moment ago."""
         followees = _followees(pin, self.user)
-        if self._active(pin) or any(each in self._since(since_ms) for each in followees):
+        if self._active(pin) or any(each in self._changed_since(since_ms) for each in followees):
             return None
         ended = [self._edges[each] for each in followees if each in self._edges]
         if ended:
@@ -397,7 +398,7 @@ class _Truth:
         edges = (self._edges.get(followee) for followee in _followees(pin, self.user))
         return [edge for edge in edges if edge is not None and edge.active]
 
-    def _since(self, since_ms: int) -> set[Followee]:
+    def _changed_since(self, since_ms: int) -> set[Followee]:
         """Which followees of these pins the user followed or unfollowed at or after a time."""
         if since_ms not in self._changed:
             keys = [(self.user, followee) for followee in self._edges]
