@@ -24,5 +24,6 @@ def administer(stack: Stack, statements: str) -> None:
         if done.returncode == 0:
             return
         is_later = any(each in done.stderr for each in _LATER)
-        assert is_later and time.monotonic() < until_s, done.stderr
+        assert is_later, done.stderr
+        assert time.monotonic() < until_s, done.stderr
         time.sleep(_AGAIN_S)
