@@ -94,6 +94,8 @@ def _filled(cli: Cli) -> Model:
     _record(cli, model, 40)
     cli.work()
     shutil.copytree(data(cli, "b"), cli.home.parent / "earlier-b")
+    if data(cli, "queue.db").exists():
+        shutil.copy(data(cli, "queue.db"), cli.home.parent / "earlier-queue.db")
     _record(cli, model, 20)
     cli.work()
     return model

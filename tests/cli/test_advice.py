@@ -28,6 +28,11 @@ def _lost_deliveries(cli: Cli) -> None:
             Progress(ports.replicas["b"].progress).note_applied({(NUMBERS[DELIVERIES], 0): 10**6})
 
 
+def _queue_put_back(cli: Cli) -> None:
+    _lose(cli)
+    shutil.copy(cli.home.parent / "earlier-queue.db", data(cli, "queue.db"))
+
+
 def _no_queue(cli: Cli) -> None:
     _lose(cli)
     data(cli, "queue.db").write_bytes(b"no database" * 1_000)
@@ -41,6 +46,7 @@ FAULTS: dict[str, Fault] = {
     "b put back": put_back,
     "b is another": _another,
     **CLUSTERS,
+    "queue put back": _queue_put_back,
     "no queue": _no_queue,
     "queue gone": _lose,
 }
