@@ -352,6 +352,14 @@ def test_what_cannot_be_parked_goes_on_waiting() -> None:
     assert [decode_parked(each).due_ms for each in copies] == [due_ms, due_ms]
 
 
+def test_of_many_messages_that_are_parked_at_once_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parking, "_COPIES_AT_ONCE", 3)
+    bench = Bench()
+    deliveries = [bench.delivery(pin, pin) for pin in range(1, 11)]
+    assert all(bench.parking(bench.handler()).park(deliveries, 0.0))
+    assert bench.published() == 10
+
+
 def test_rule_8_what_waited_too_long_is_expanded_anew_and_held() -> None:
     bench = Bench(room=1)
     bench.feeds.away = dead_region
