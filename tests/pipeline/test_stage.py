@@ -16,7 +16,7 @@ from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.spec import StageSpec
-from workers.pipeline.stage import ENOUGH_BYTES, SILENT_S, Stage
+from workers.pipeline.stage import ENOUGH_BYTES, SILENT_S, Begun, Stage
 from workers.pipeline.ticks import Tick
 from workers.queue.port import (
     Consumer,
@@ -1119,3 +1119,40 @@ def test_a_poll_that_brings_nothing_does_not_say_that_the_queue_answers_again(
     bench.run()
     assert told() == ["queue.unavailable", "answers.again"]
     assert bench.done == ["a"]
+
+
+class OlderError(Exception):
+    pass
+
+
+def test_a_loop_begins_again_if_its_stage_says_so_and_rests_while_its_beginning_cannot_be_found_out() -> None:
+    now_s = 0.0
+    called: list[str] = []
+    errors = iter([QueueUnavailableError("away"), None, None])
+
+    def begin() -> None:
+        called.append("begin")
+        if (error := next(errors)) is not None:
+            raise error
+
+    class Member:
+        def step(self) -> bool:
+            called.append("step")
+            if called.count("step") == 1:
+                raise OlderError
+            return True
+
+        def close(self) -> None:
+            called.append("close")
+
+    def make() -> Any:
+        called.append("make")
+        return Member()
+
+    loop = Begun("group", begin, make, lambda: now_s, OlderError)
+    assert [loop.step(), loop.step()] == [False, False]
+    assert called == ["begin"]
+    now_s += 60
+    assert [loop.step(), loop.step(), loop.step()] == [True, True, True]
+    loop.close()
+    assert called[1:] == ["begin", "make", "step", "close", "begin", "make", "step", "step", "close"]
