@@ -26,7 +26,7 @@ from feedstore.domain import (
     user,
 )
 from feedstore.follows import reconciling, sqlite
-from feedstore.follows.port import ActionRefusedError, Reconciled, Request
+from feedstore.follows.port import ActionRefusedError, PinState, Reconciled, Request
 from feedstore.follows.store import FollowStore
 
 LATER = NOW + 60_000
@@ -146,7 +146,7 @@ def test_a_lost_pin_comes_back_with_its_board(store: FollowStore):
     found = reconciled(store)
     assert (found.pins, found.boards) == (2, 1) or (found.pins, found.boards) == (4, 1)
     assert agrees(store)
-    assert store.pins([5, 6])[5].pin == pin(5)
+    assert store.pins([5])[5] == PinState(pin(5), NOW, None)
     assert store.deletions([5, 6]) == {6: NOW + 1}
     assert store.board_owners([70]) == {70: 7}
     [answer] = store.record([Request(SavePin(pin(9, owner=8)))])
