@@ -3,7 +3,8 @@
 import os
 import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -274,6 +275,44 @@ def test_a_process_that_is_suspended_while_it_writes_the_time_stops_no_other(
     home.passes(clocks.NOTE_EVERY_MS)
     clock()
     assert [each.offset_ms for each in right.off()] == [DAY]
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, call: Callable[[], object]) -> None:
+    """Another process does this just before the next one may change the anchor."""
+    changing, calls = durable.changing, iter([call])
+
+    @contextmanager
+    def changed(path: Path, within_s: float = 1.0) -> Iterator[None]:
+        for each in calls:
+            each()
+        with changing(path, within_s):
+            yield
+
+    monkeypatch.setattr(durable, "changing", changed)
+
+
+def test_of_processes_that_begin_at_once_the_first_decides(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    meanwhile(monkeypatch, home.clock())
+    assert home.clock(DAY)() == NOW
+
+
+def test_a_process_that_notes_that_it_is_off_takes_back_no_time_that_is_set_meanwhile(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.clock(DAY)()
+    meanwhile(monkeypatch, home.clock().set)
+    assert home.clock()() == NOW + DAY, "it had compared before"
+    assert home.clock()() == NOW
+
+
+def test_nor_does_one_that_is_right_again(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.clock()()
+    clock, machine = home.process(DAY)
+    clock()
+    machine.off_ms = 0
+    meanwhile(monkeypatch, home.clock(2 * DAY).set)
+    clock()
+    assert home.clock()() == NOW + 2 * DAY
 
 
 def test_a_home_remembers_a_bounded_number_of_processes() -> None:
