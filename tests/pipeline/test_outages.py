@@ -104,6 +104,19 @@ def test_rule_12_if_one_part_of_a_store_is_back_the_others_are_tried_soon_and_wa
         assert outages.due_s() == 30.0 + 100.0 * failures
 
 
+def test_rule_12_what_also_needs_another_part_that_is_away_is_tried_last() -> None:
+    """If it fails, that says nothing of the part that is tried."""
+    for seed in range(20):
+        lots, message = Lots(10, 10), Message(0, 0, b"")
+        outages: Outages[Any] = Outages(Parts(), lots, Random(seed))
+        for slot in (0, 1):
+            outages._begin(frozenset([slot]), 0.0, 1, float(slot))
+        bodies = [(frozenset({0, 1}),), (frozenset({0}),)]
+        assert outages.admit(lots.take(lots.begin([message]), message, bodies, whole=True), None) == []
+        assert [each.body for each in tried(outages, 10.0).items] == bodies[1:]
+        assert [each.body for each in tried(outages, 10.0).items] == bodies[:1]
+
+
 def test_more_of_an_outage_is_tried_at_once_as_long_as_it_works() -> None:
     outages = of_slots()
     outages._begin(frozenset(range(20)), 0.0, 1, 0.0)
