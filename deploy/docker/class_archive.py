@@ -47,6 +47,7 @@ _NOT_SERVED = (
     "io/netty/handler/ssl/",
     "org/apache/hadoop/hbase/mapred",
     "org/apache/hadoop/hbase/rest/",
+    "org/apache/hadoop/hbase/thrift/generated/",
     "org/apache/hadoop/hdfs/nfs/",
     "org/apache/hadoop/hdfs/server/federation/",
     "org/apache/hadoop/hdfs/tools/",
