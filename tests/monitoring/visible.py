@@ -19,10 +19,12 @@ import statistics
 import sys
 import tempfile
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -183,8 +185,18 @@ def _counted(text: str, cluster: str) -> Counted:
 
 
 def text_of(address: str) -> str:
-    with urllib.request.urlopen(f"{address}/metrics", timeout=_DEADLINE_S) as answer:
-        return str(answer.read().decode())
+    """What a server counts. One that says that it is busy is asked again."""
+
+    def answered() -> str | None:
+        try:
+            with urllib.request.urlopen(f"{address}/metrics", timeout=_DEADLINE_S) as answer:
+                return str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            if error.code != HTTPStatus.SERVICE_UNAVAILABLE:
+                raise
+            return None
+
+    return str(eventually(answered, f"{address} says what it counts", _DEADLINE_S))
 
 
 def embedded(directory: Path, actions: int) -> Compared:
