@@ -169,8 +169,8 @@ class Sight:
         self.driver.find_element(By.CSS_SELECTOR, f"#follow button[value={button}]").click()
 
     def use_token(self, token: str) -> None:
-        if self.find("token-panel").get_property("open") is not True:
-            self.driver.find_element(By.CSS_SELECTOR, "#token-panel summary").click()
+        # Not by a click: the page opens it when a token is asked for, and a click just after that would close it.
+        self.driver.execute_script("document.getElementById('token-panel').open = true")
         field = self.find("token")
         self.until(field.is_displayed, "the field for a token is there")
         field.send_keys(token, Keys.ENTER)
