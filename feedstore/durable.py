@@ -19,8 +19,7 @@ _POLL_S: Final = 0.01
 def replace(path: Path, text: str, mode: int = 0o600) -> None:
     """Replaces the text of a file. Whatever dies, and whenever the file is read, it has all of its old text or all of
     the new one. mode: its rights. Its owner and group stay, even if root replaces it, so that the same users can read
-    it.
-    A file that root makes belongs to the owner of its directory. A link to a file stays a link. Raises OSError.
+    it. A file that root makes belongs to the owner of its directory. A link to a file stays a link. Raises OSError.
     """
     path = path.resolve()
     new = path.with_name(path.name + ".new")

@@ -321,7 +321,7 @@ class SqliteFile:
         self._log_most = log_bytes + self._use.log_bytes
         with contextlib.suppress(sqlite3.Error):
             writer.execute(f"PRAGMA busy_timeout = {LOG_WAIT_MS}")
-            # Often and not long: who waits does not see that the readers it waits for have given way to later ones.
+            # Several short waits: during a long one, later readers would take the place of those that it waits for.
             for _ in range(LOG_TRIES):
                 (is_busy, *_) = writer.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
                 if not is_busy:

@@ -91,7 +91,7 @@ _EACH = 2**63
 hold has its `until`: no tick ever passes it. Such a note has the id of its message, and is lifted when that has landed.
 """
 _READ_AT_ONCE = 1_000
-_STANDING_MAX = 1_000
+_WAITING_MAX = 1_000
 """If more holds than this wait for what is parked, they are noted as one."""
 
 
@@ -213,10 +213,10 @@ def _still_held(settled: int, held: _Held) -> list[set[tuple[int, int]]]:
     return found
 
 
-def _waiting_for_parked(standing: set[tuple[int, int]], before_ms: int) -> set[tuple[int, int]]:
+def _waiting_for_parked(still_held: set[tuple[int, int]], before_ms: int) -> set[tuple[int, int]]:
     """The holds (until, since), of those that end before a time, that stay at least until what is parked has landed."""
-    parked = min((since for until, since in standing if until >= _EACH), default=_EACH)
-    return {hold for hold in standing if parked <= hold[0] < before_ms}
+    parked = min((since for until, since in still_held if until >= _EACH), default=_EACH)
+    return {hold for hold in still_held if parked <= hold[0] < before_ms}
 
 
 def _times(column: bytes) -> tuple[int, int]:
@@ -293,15 +293,15 @@ class Progress:
         held = self._held(bounds)
         noted: dict[tuple[int, int], int] = {}
         if any(held):
-            standing = {hold for holds in _still_held(slowest, held) for hold in holds}
-            waiting = _waiting_for_parked(standing, bounds.closed_ms)
-            if len(waiting) > _STANDING_MAX:
+            still_held = {hold for holds in _still_held(slowest, held) for hold in holds}
+            waiting = _waiting_for_parked(still_held, bounds.closed_ms)
+            if len(waiting) > _WAITING_MAX:
                 # In an outage of hours each look would read all that were noted since it began. The one hold is put
                 # off, so that whatever keeps one of them back keeps it back.
                 self.hold([(min(since for _, since in waiting), bounds.closed_ms)])
-                standing -= waiting
+                still_held -= waiting
             # The bound was read before the holds: a hold that was noted since ends after it, so none is overlooked.
-            ends = (until for until, _ in standing)
+            ends = (until for until, _ in still_held)
             noted |= {_PASSED: min(bounds.closed_ms, *ends, slowest), _CLOSED: slowest}
         # The changes were read before the rows: a row that has changed since is read again.
         first = min((_ten_minutes(_times(each)[1]) for each in held.put_off if _is_parked(each)), default=_LANDED)

@@ -526,7 +526,7 @@ def standing(holds: set[Hold], parked: set[int], settled: int) -> set[Hold]:
 def test_rule_10_a_look_finds_every_hold_that_keeps_the_watermark_back(as_one: bool, data: st.DataObject):
     """as_one: the holds that wait for what is parked are noted as one, however few they are: it may last longer."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("feedstore.widecolumn.progress._STANDING_MAX", 0 if as_one else 1_000)
+        patched.setattr("feedstore.widecolumn.progress._WAITING_MAX", 0 if as_one else 1_000)
         look_finds_every_hold(data, as_one=as_one)
 
 
