@@ -1,14 +1,13 @@
 """What every measurement gets: the actions, how often to repeat, scratch space, and a place to say how it goes."""
 
-import sys
 import time
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 from bench import actions
 from bench.deliveries import Deliveries, derive
+from deploy.local.command import say
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,4 @@ class Context:
         return quick if self.quick else full
 
     def say(self, what: str) -> None:
-        """If nothing takes it, as where Ctrl-C has ended a `tee` behind the bench, it is lost: servers are stopped all
-        the same.
-        """
-        with suppress(OSError):
-            print(f"[{time.monotonic() - self.began:7.1f} s] {what}", file=sys.stderr, flush=True)
+        say(f"[{time.monotonic() - self.began:7.1f} s] {what}")

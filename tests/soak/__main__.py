@@ -48,6 +48,7 @@ from tests.soak.servers import Servers
 from tests.stack import certificates, homes
 from tests.stack.own_brokers import PASSWORD, USER, Brokers, own_brokers
 from tests.stack.own_home import own_home
+from workers.cli.session import NOT_NOW
 from workers.following.ports import Ports
 
 _REST_S: Final = (3.0, 15.0)
@@ -56,7 +57,6 @@ _LANDS_S: Final = 3_600.0
 _LOOKS_EVERY_S: Final = 10.0
 _AT_ONCE: Final = 1_000
 _SHOWN: Final = 10
-_TRY_LATER: Final = 3
 
 
 class Place(Protocol):
@@ -226,7 +226,7 @@ def _soak(places: Places, cli: Cli, ports: Ports, options: argparse.Namespace) -
 
 def _of_command(cli: Cli, *words: str) -> list[str]:
     """What a command of feedctl finds, as sentences. If it says to try later, it is repeated."""
-    found = homes.eventually(lambda: (made := cli(*words, code=None)).exit_code != _TRY_LATER and made, " ".join(words))
+    found = homes.eventually(lambda: (made := cli(*words, code=None)).exit_code != NOT_NOW and made, " ".join(words))
     said = found.stdout.splitlines() or found.stderr.splitlines()
     return [f"{' '.join(words)}: {line}" for line in said] if found.exit_code else []
 

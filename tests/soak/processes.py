@@ -9,6 +9,7 @@ from typing import Final
 
 from tests.cli.command import Cli, eventually
 from tests.stack.homes import Part
+from workers.cli.session import NOT_NOW
 
 _WORDS: Final = {
     "relay-1": ("relay",),
@@ -23,8 +24,6 @@ SERVE: Final = "serve"
 PROCESSES: Final = (*_WORDS, SERVE)
 _ANSWERS_S: Final = 120.0
 _EXCUSED_S: Final = 10.0
-_TRY_LATER: Final = 3
-"""The exit status of a worker whose queue or follow store went away while it began: it is started again."""
 
 
 class Site:
@@ -108,7 +107,8 @@ class Site:
         part = self._parts[name]
         if part.running():
             return True
-        if part.status() != _TRY_LATER:
+        # NOT_NOW: its queue or follow store went away while it began, and it is started again.
+        if part.status() != NOT_NOW:
             last = part.log.read_text(errors="replace").splitlines()[-1:]
             self.ended.append(f"{name} ended by itself: {''.join(last)[:500]}")
         part.start()

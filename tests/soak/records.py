@@ -79,13 +79,14 @@ class Ads:
 
     def batch(self, as_of_ms: int) -> dict[str, int]:
         """What a batch that is read now has: the number of each key's last change up to a time."""
+        found = {}
         with self._lock:
-            last = {
-                key: max((each for each in changes.values() if each.time_ms <= as_of_ms), key=lambda each: each.rank)
-                for key, changes in self._of.items()
-                if any(each.time_ms <= as_of_ms for each in changes.values())
-            }
-        return {key: change.number for key, change in last.items() if not change.deleted}
+            for key, changes in self._of.items():
+                before = (each for each in changes.values() if each.time_ms <= as_of_ms)
+                last = max(before, key=lambda each: each.rank, default=None)
+                if last is not None and not last.deleted:
+                    found[key] = last.number
+        return found
 
     def wrong(self, key: str, number: int | None, complete_ms: int) -> str | None:
         """What is wrong with an answer that has everything up to a time. number: None if there was no record."""

@@ -9,6 +9,7 @@ from feedstore.clocks import APART_MAX_MS
 from feedstore.errors import MissingExtraError
 from workers.app.checks.facts import HomeFacts, HomeFile
 from workers.app.wiring import other_partitions
+from workers.catalog.updater import updater_group
 
 FREE_BYTES_MIN: Final = 256 << 20
 """If a disk has less room than this, it is full within minutes: compactions and logs alone need as much."""
@@ -135,7 +136,7 @@ def _catalogs(facts: HomeFacts) -> Iterator[str]:
     config = facts.config
     pairs = [(name, cluster.name) for name in config.catalogs for cluster in config.clusters]
     for (name, cluster), (other, of) in combinations(pairs, 2):
-        if f"{name}-{cluster}" == f"{other}-{of}":  # as in `updater_group`
+        if updater_group(name, cluster) == updater_group(other, of):
             yield (
                 f"catalog {name} of cluster {cluster} and catalog {other} of cluster {of} have one consumer group, and"
                 " would miss updates: give one of the catalogs another name"
