@@ -138,8 +138,6 @@ class Cache(Generic[T]):
         self.form = form
         self.lifetimes = lifetimes
         self.bytes = 0
-        self.puts = 0
-        """How many calls of `put` there were."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -209,7 +207,6 @@ class Cache(Generic[T]):
         return now_ms + int(self.lifetimes.ttl_ms * (1 - JITTER * self._random()))
 
     def put(self, key: bytes, entry: CacheEntry[T]) -> None:
-        self.puts += 1
         before = self._entries.get(key)
         self._entries[key] = entry[:]  # a slice of a named tuple is a plain one
         self.bytes += self._size(key, entry.record) - (0 if before is None else self._size(key, before[-1]))

@@ -40,8 +40,6 @@ T = TypeVar("T")
 ROUNDS: Final = 2
 """How often a key is tried. If the fetch of another batch does not bring it, all that waited try it in one fetch."""
 
-NOTHING_HELD: Final[CacheAnswer[Any]] = CacheAnswer({}, set(), [], None)
-
 
 class Got(NamedTuple, Generic[T]):
     """The answer of a catalog for some keys.
@@ -125,14 +123,13 @@ class Catalog(Generic[T]):
         if len(keys) > MAX_KEYS:
             raise CatalogRefusedError(f"keys: at most {MAX_KEYS} at once, got {len(keys)}; ask in several batches")
         oldest_ms = 0 if max_behind_ms is None else self.clock_ms() - max_behind_ms
-        puts = self._cache.puts  # read before the entries
         taken = self.take(keys, oldest_ms)
         sizes = list(map(len, taken.missed))
         if sizes and not 0 < min(sizes) <= max(sizes) <= MAX_KEY_BYTES:
             raise CatalogRefusedError(f"keys: 1 to {MAX_KEY_BYTES} bytes each, got {min(sizes)} to {max(sizes)}")
         if deadline_s is None:
             deadline_s = self.clock() + self._within_s
-        return Fetch(self, taken, puts, deadline_s, oldest_ms)
+        return Fetch(self, taken, deadline_s, oldest_ms)
 
     def all_held(self, keys: Sequence[bytes]) -> AllHeld[T] | None:
         """The records of all keys, if all are held and none has expired; takes half the time of `begin`, and no lock.
@@ -151,20 +148,16 @@ class Catalog(Generic[T]):
         return self._cache.take(keys, self._now_ms(), following, self._rolled_back, oldest_ms, expired=expired)
 
     def take_or_board(
-        self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float, puts: int | None
+        self, keys: Sequence[bytes], oldest_ms: int, deadline_s: float
     ) -> tuple[CacheAnswer[T], Boarded[T]]:
         """For keys that were missing a moment ago: the entries that have come since, and flights for the other keys.
         The call's own flight is begun.
-
-        puts: `Cache.puts` before the look that missed the keys: it is repeated if the count has changed. None: always.
         """
         now_s = self.clock()
         asked = list(dict.fromkeys(keys))
         with self._lock:
-            # A flight may have landed meanwhile.
-            taken = NOTHING_HELD if puts == self._cache.puts else self.take(asked, oldest_ms)
-            missed = asked if taken is NOTHING_HELD else taken.missed
-            boarded = self._flights.board(missed, now_s, max(deadline_s, now_s + self._within_s))
+            taken = self.take(asked, oldest_ms)  # a flight may have landed meanwhile
+            boarded = self._flights.board(taken.missed, now_s, max(deadline_s, now_s + self._within_s))
         if boarded.own is not None:
             self._start(boarded.own, oldest_ms)
         return taken, boarded
@@ -353,9 +346,7 @@ class Catalog(Generic[T]):
 class Fetch(Generic[T]):
     """A batch that has begun. For one thread."""
 
-    def __init__(
-        self, catalog: Catalog[T], taken: CacheAnswer[T], puts: int, deadline_s: float, oldest_ms: int
-    ) -> None:
+    def __init__(self, catalog: Catalog[T], taken: CacheAnswer[T], deadline_s: float, oldest_ms: int) -> None:
         self._records, self._absent, missed, self._known_ms = taken
         self._hits = len(self._records)
         self._catalog = catalog
@@ -368,7 +359,7 @@ class Fetch(Generic[T]):
         self._got: Got[T] | None = None
         self._waits: list[tuple[Flight[T], list[bytes], bool]] = []
         if missed:
-            self._board(missed, puts)
+            self._board(missed)
 
     def result(self) -> Got[T]:
         """Waits for the fetches under way, until the deadline. If the store has not answered a key by then, its cached
@@ -392,8 +383,8 @@ class Fetch(Generic[T]):
             self._got = Got(self._records, missing, self._unanswered, behind, stale, self._failure, generation)
         return self._got
 
-    def _board(self, keys: Sequence[bytes], puts: int | None = None) -> None:
-        taken, (own, joined) = self._catalog.take_or_board(keys, self._oldest_ms, self._deadline_s, puts)
+    def _board(self, keys: Sequence[bytes]) -> None:
+        taken, (own, joined) = self._catalog.take_or_board(keys, self._oldest_ms, self._deadline_s)
         self._hits += len(taken.records)
         self._add(taken)
         # The flights of others first, because they began earlier.
