@@ -9,11 +9,13 @@ from typing import cast
 import msgspec
 import pytest
 
-from feedstore.catalog.hbase.reader import _FETCHES, Reading
+from feedstore.catalog.hbase.reader import _FETCHES, HBaseCatalogReader
 from feedstore.catalog.hbase.state import Made, StoredState
 from feedstore.catalog.hbase.tables import About, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Fetched
 from feedstore.catalog.rule import Held
+from feedstore.widecolumn.hbase import HBaseCluster
+from tests.catalog.hbase_model import ModelCluster
 
 A = b"a"
 OLD, NEW = Made("10-" + "0" * 16, "old", 1, ""), Made("20-" + "0" * 16, "new", 1, "")
@@ -65,21 +67,29 @@ def tables() -> Scripted:
     return Scripted(About(StoredState(current=OLD.id, generations=(OLD, NEW), floor_ms=5), 30), Held(15, b"update"))
 
 
+def reader_of(
+    tables: Scripted, clock: Callable[[], float] = lambda: 100.0, at_once: int = _FETCHES
+) -> HBaseCatalogReader:
+    reader = HBaseCatalogReader(cast("HBaseCluster", ModelCluster()), "pins", clock, at_once)
+    reader._tables = cast("CatalogStorage", tables)
+    return reader
+
+
 @pytest.fixture
-def reading(tables: Scripted) -> Iterator[Reading]:
-    reading = Reading(cast("CatalogStorage", tables), lambda: 100.0)
+def reading(tables: Scripted) -> Iterator[HBaseCatalogReader]:
+    reading = reader_of(tables)
     yield reading
     reading.close()
 
 
-def test_the_row_is_read_again_after_the_updates(reading: Reading, tables: Scripted):
+def test_the_row_is_read_again_after_the_updates(reading: HBaseCatalogReader, tables: Scripted):
     assert reading.fetch([A], None) == Fetched({A: b"update"}, OLD.id, 30)
     assert tables.asked == ["row", "delta", "row"]
     reading.fetch([A], None)
     assert tables.asked == ["row", "delta", "row", "delta", "row"]
 
 
-def test_what_becomes_known_meanwhile_is_not_promised(reading: Reading, tables: Scripted):
+def test_what_becomes_known_meanwhile_is_not_promised(reading: HBaseCatalogReader, tables: Scripted):
     def known() -> None:
         tables.about = tables.about._replace(known_ms=40)
 
@@ -88,7 +98,9 @@ def test_what_becomes_known_meanwhile_is_not_promised(reading: Reading, tables: 
     assert reading.fetch([A], None).known_ms == 40
 
 
-def test_if_the_delta_is_lost_meanwhile_no_more_is_promised_than_what_is_left(reading: Reading, tables: Scripted):
+def test_if_the_delta_is_lost_meanwhile_no_more_is_promised_than_what_is_left(
+    reading: HBaseCatalogReader, tables: Scripted
+):
     def lose() -> None:
         tables.update = None
         tables.about = tables.about._replace(known_ms=0)
@@ -97,7 +109,7 @@ def test_if_the_delta_is_lost_meanwhile_no_more_is_promised_than_what_is_left(re
     assert reading.fetch([A], None) == Fetched({A: b"old"}, OLD.id, OLD.as_of_ms)
 
 
-def test_a_collection_of_what_the_generation_needs_is_noticed(reading: Reading, tables: Scripted):
+def test_a_collection_of_what_the_generation_needs_is_noticed(reading: HBaseCatalogReader, tables: Scripted):
     """A swap and a collection come between the look at the row and the read of the updates."""
 
     def collect() -> None:
@@ -108,13 +120,13 @@ def test_a_collection_of_what_the_generation_needs_is_noticed(reading: Reading, 
     assert reading.fetch([A], None) == Fetched({A: b"new"}, NEW.id, 30)
 
 
-def test_a_gap_is_no_reason_to_read_again(reading: Reading, tables: Scripted):
+def test_a_gap_is_no_reason_to_read_again(reading: HBaseCatalogReader, tables: Scripted):
     tables.before["delta 1"] = lambda: tables.change(floor_ms=25)
     assert reading.fetch([A], None).known_ms == OLD.as_of_ms
     assert tables.asked.count("delta") == 1
 
 
-def test_a_fetch_ends_as_it_began_after_a_swap(reading: Reading, tables: Scripted):
+def test_a_fetch_ends_as_it_began_after_a_swap(reading: HBaseCatalogReader, tables: Scripted):
     tables.before["delta 1"] = lambda: tables.change(current=NEW.id)
     assert reading.fetch([A], None).generation == OLD.id
     assert reading.fetch([A], None).generation == NEW.id
@@ -122,7 +134,7 @@ def test_a_fetch_ends_as_it_began_after_a_swap(reading: Reading, tables: Scripte
 
 def test_once_a_rollback_was_counted_no_fetch_reads_what_was_current_before(tables: Scripted):
     now_s = 100.0
-    reading = Reading(cast("CatalogStorage", tables), lambda: now_s)
+    reading = reader_of(tables, lambda: now_s)
     tables.change(current=NEW.id)
     assert (reading.rollbacks(), reading.fetch([A], None).generation) == (0, NEW.id)
     tables.change(current=OLD.id, rollbacks=1)
@@ -136,7 +148,7 @@ def test_once_a_rollback_was_counted_no_fetch_reads_what_was_current_before(tabl
 
 def test_a_look_that_began_last_and_was_served_first_brings_back_nothing_that_was_rolled_back(tables: Scripted):
     now_s = 100.0
-    reading = Reading(cast("CatalogStorage", tables), lambda: now_s)
+    reading = reader_of(tables, lambda: now_s)
     tables.change(current=NEW.id)
 
     def another_look() -> None:
@@ -151,7 +163,7 @@ def test_a_look_that_began_last_and_was_served_first_brings_back_nothing_that_wa
     reading.close()
 
 
-def test_a_table_that_was_removed_is_one_that_is_current_no_more(reading: Reading, tables: Scripted):
+def test_a_table_that_was_removed_is_one_that_is_current_no_more(reading: HBaseCatalogReader, tables: Scripted):
     reading.fetch([A], None)
     tables.change(current=NEW.id, generations=(NEW,), floor_ms=20)
     del tables.records_of["old"]
@@ -161,7 +173,7 @@ def test_a_table_that_was_removed_is_one_that_is_current_no_more(reading: Readin
         reading.fetch([A], None)
 
 
-def test_what_fails_is_not_tried_again_here(reading: Reading, tables: Scripted):
+def test_what_fails_is_not_tried_again_here(reading: HBaseCatalogReader, tables: Scripted):
     def away() -> None:
         raise CatalogUnavailableError("away")
 
@@ -188,7 +200,7 @@ def test_as_many_fetches_as_are_made_at_once_do_not_wait_for_one_another(tables:
     at_once = 40
     all_are_here = threading.Barrier(at_once)
     waiting = Waiting(tables.about, ready=lambda: all_are_here.wait(60))
-    reading = Reading(cast("CatalogStorage", waiting), lambda: 100.0, at_once)
+    reading = reader_of(waiting, at_once=at_once)
     with ThreadPoolExecutor(at_once) as callers:
         found = list(callers.map(lambda number: reading.fetch([bytes([number])], None), range(at_once)))
     assert [list(each.records) for each in found] == [[bytes([number])] for number in range(at_once)]
@@ -199,7 +211,7 @@ def test_what_is_not_begun_by_the_deadline_is_not_asked(tables: Scripted):
     begun, answer = threading.Event(), threading.Event()
     waiting = Waiting(tables.about, ready=lambda: (begun.set(), answer.wait(60)))
     waiting.before["delta 1"] = lambda: None if begun.wait(60) else pytest.fail("it was never begun")
-    reading = Reading(cast("CatalogStorage", waiting), lambda: 100.0, 1)
+    reading = reader_of(waiting, at_once=1)
     for key in (b"first", b"second"):
         with pytest.raises(CatalogUnavailableError, match="by the deadline"):
             reading.fetch([key], 100.0)
@@ -209,7 +221,7 @@ def test_what_is_not_begun_by_the_deadline_is_not_asked(tables: Scripted):
     reading.close()
 
 
-def test_a_fetch_that_waits_while_the_catalog_is_closed_is_told_so(reading: Reading, tables: Scripted):
+def test_a_fetch_that_waits_while_the_catalog_is_closed_is_told_so(reading: HBaseCatalogReader, tables: Scripted):
     answer = threading.Event()
     for _ in range(_FETCHES):
         reading._threads.submit(answer.wait, 60)

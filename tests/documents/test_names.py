@@ -8,7 +8,6 @@ ROOT = Path(__file__).parents[2]
 PACKAGES = ("feedstore", "workers", "deploy")
 OF_ONE_MEANING = {
     "BoardPage": "a page of a board, in the port and as it travels",
-    "Reading": "what a reader and a store of catalogs share, of each adapter",
 }
 """Names that mean the same thing wherever they are."""
 

@@ -19,13 +19,16 @@ _ATTEMPTS_MAX: Final = 5
 _FETCHES: Final = 16
 
 
-class Reading:
-    """The reads that the reader and the store share. Closes the tables. clock: monotonic seconds, as deadlines are.
-    at_once: how many fetches run in parallel.
+class HBaseCatalogReader:
+    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
+
+    cluster: closed with it. clock: monotonic seconds, as deadlines are. at_once: how many fetches run in parallel.
     """
 
-    def __init__(self, tables: CatalogStorage, clock: Callable[[], float], at_once: int = _FETCHES) -> None:
-        self._tables = tables
+    def __init__(
+        self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float], at_once: int = _FETCHES
+    ) -> None:
+        self._tables = CatalogStorage(cluster, catalog, clock)
         self._clock = clock
         self._threads = ThreadPoolExecutor(at_once, thread_name_prefix="catalog-hbase")
         self._lock = threading.Lock()
@@ -125,18 +128,6 @@ class Reading:
             raise CatalogUnavailableError("the generation did not answer by the deadline") from error
         except CancelledError as error:
             raise CatalogUnavailableError("the catalog is closed") from error
-
-
-class HBaseCatalogReader(Reading):
-    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
-
-    cluster: closed with it. clock: monotonic seconds, as deadlines are. at_once: how many fetches run in parallel.
-    """
-
-    def __init__(
-        self, cluster: HBaseCluster, catalog: str, clock: Callable[[], float], at_once: int = _FETCHES
-    ) -> None:
-        super().__init__(CatalogStorage(cluster, catalog, clock), clock, at_once)
 
 
 def _merged(

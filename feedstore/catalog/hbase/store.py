@@ -8,9 +8,8 @@ from typing import Final
 
 from feedstore.catalog import checks
 from feedstore.catalog.hbase import state as states
-from feedstore.catalog.hbase.reader import Reading
+from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.state import Building, Loading, Made, StoredState
-from feedstore.catalog.hbase.tables import CatalogStorage
 from feedstore.catalog.port import (
     MAX_KEY_BYTES,
     BeingBuiltError,
@@ -33,7 +32,7 @@ COUNT_EVERY_S: Final = 600.0
 """The updates are counted this often, by one of the processes that collect, even if there are none to remove."""
 
 
-class HBaseCatalogStore(Reading):
+class HBaseCatalogStore(HBaseCatalogReader):
     """A `CatalogStore`. Any number of processes may load, use, update, note and collect.
 
     cluster: closed with it. clock: monotonic seconds, as deadlines are. wall_ms: ms since 1970. unique: returns
@@ -49,7 +48,7 @@ class HBaseCatalogStore(Reading):
         unique: Callable[[], str],
         pause: Callable[[float], object] = time.sleep,
     ) -> None:
-        super().__init__(CatalogStorage(cluster, catalog, clock), clock)
+        super().__init__(cluster, catalog, clock)
         self._wall_ms = wall_ms
         self._unique = unique
         self._pause = pause

@@ -94,13 +94,16 @@ class Current:
         raise AssertionError
 
 
-class Reading:
-    """The reads that the reader and the store share. delta: closed with it."""
+class RocksCatalogReader:
+    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
 
-    def __init__(self, directory: Directory, delta: DeltaReader, clock: Callable[[], float]) -> None:
-        self._current = Current(directory, clock)
-        self._directory = directory
-        self._delta = delta
+    path: the catalog's directory; it may be missing until something is loaded. clock: monotonic seconds.
+    """
+
+    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+        self._directory = Directory(path)
+        self._current = Current(self._directory, clock)
+        self._delta: DeltaReader = FollowedDelta(self._directory, clock)
         self._damaged: set[str] = set()
         """Damaged generations that were logged already: a report looks every second."""
 
@@ -198,14 +201,3 @@ class Reading:
     def close(self) -> None:
         self._current.close()
         self._delta.close()
-
-
-class RocksCatalogReader(Reading):
-    """A `CatalogReader` of a catalog that other processes load and update. Any number of them.
-
-    path: the catalog's directory; it may be missing until something is loaded. clock: monotonic seconds.
-    """
-
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        directory = Directory(path)
-        super().__init__(directory, FollowedDelta(directory, clock), clock)

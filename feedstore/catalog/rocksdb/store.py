@@ -19,8 +19,8 @@ from feedstore.catalog.port import (
 )
 from feedstore.catalog.rocksdb import generations
 from feedstore.catalog.rocksdb.delta import OwnDelta
-from feedstore.catalog.rocksdb.directory import LOCK_WAIT_S, Directory, discard, held
-from feedstore.catalog.rocksdb.reader import Reading
+from feedstore.catalog.rocksdb.directory import LOCK_WAIT_S, discard, held
+from feedstore.catalog.rocksdb.reader import RocksCatalogReader
 
 LEFT_AFTER_MS: Final = 3_600_000
 """A directory that no process writes, and that has not changed for this long, is left from a process that died."""
@@ -28,7 +28,7 @@ LEFT_AFTER_MS: Final = 3_600_000
 _log = structlog.get_logger()
 
 
-class RocksCatalogStore(Reading):
+class RocksCatalogStore(RocksCatalogReader):
     """A `CatalogStore`. Any process may have one, to load and to use. The first one that updates, notes or collects
     owns the delta until it is closed; others that try get an error.
 
@@ -43,12 +43,11 @@ class RocksCatalogStore(Reading):
         wall_ms: Callable[[], int],
         unique: Callable[[], str],
     ) -> None:
-        directory = Directory(path)
+        super().__init__(path, clock)
         self._clock = clock
         self._wall_ms = wall_ms
         self._unique = unique
-        self._delta: OwnDelta = OwnDelta(directory, clock, unique)
-        super().__init__(directory, self._delta, clock)
+        self._delta: OwnDelta = OwnDelta(self._directory, clock, unique)
 
     def update(self, updates: Sequence[Update]) -> None:
         checks.check_updates(updates)
