@@ -77,7 +77,7 @@ def write(
 def holds(path: Path, written: Checked) -> bool:
     """Whether a generation has exactly these records. False if one of its files is damaged or gone."""
     try:
-        about = describe(path, path.name, [])
+        about = describe(path, [])
         return about.sha256 == written.sha256 and _reads_as(path, written)
     except CatalogUnavailableError:
         return False
@@ -100,9 +100,9 @@ def _reads_as(path: Path, written: Checked) -> bool:
         return is_of(cast("Any", db.items()), written)
 
 
-def describe(path: Path, name: str, trail: Sequence[str]) -> Generation:
+def describe(path: Path, trail: Sequence[str]) -> Generation:
     """Describes a generation. trail: of the catalog. Raises CatalogUnavailableError."""
-    file = path / _ABOUT
+    name, file = path.name.removeprefix("gen-"), path / _ABOUT
     try:
         about = msgspec.json.decode(file.read_bytes(), type=_About)
     except OSError as error:
@@ -148,23 +148,22 @@ changes; a damaged one is replaced by another one of the same name.
 """
 
 
-def opened(path: Path, name: str) -> Opened:
+def opened(path: Path) -> Opened:
     """Opens a generation for reading, once in this process.
 
     Takes as long for millions of records as for one. Raises CatalogUnavailableError: damaged, or missing.
     """
     with unavailable(path):
-        path = path.resolve(strict=True)
-        key = path, path.stat().st_ino
+        key = path.resolve(strict=True), path.stat().st_ino
     with _opening:
         found = _open.get(key)
         if found is None:
-            found = _open[key] = _opened(path, name)
+            found = _open[key] = _opened(path)
         return found
 
 
-def _opened(path: Path, name: str) -> Opened:
-    generation = describe(path, name, [])
+def _opened(path: Path) -> Opened:
+    generation = describe(path, [])
     if not (path / "CURRENT").exists():  # the error of RocksDB would not name it
         raise CatalogUnavailableError(f"{path}: damaged: CURRENT is missing")
     with failing(path):

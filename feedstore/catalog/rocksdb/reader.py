@@ -70,10 +70,6 @@ class Current:
             return 0
         return self._rollbacks
 
-    def open(self, name: str) -> Opened:
-        """Opens any generation. Raises CatalogUnavailableError."""
-        return generations.opened(self._directory.generation(name), name)
-
     def close(self) -> None:
         with self._lock:
             self._opened = None
@@ -82,8 +78,9 @@ class Current:
         for attempts_left in reversed(range(_ATTEMPTS_MAX)):
             version = self._directory.current_version()
             pointer = self._directory.pointer()
+            path = self._directory.generation(pointer.generation)
             try:
-                return self.open(pointer.generation), version, pointer.rollbacks
+                return generations.opened(path), version, pointer.rollbacks
             except CatalogUnavailableError as error:
                 # The generation may have been replaced and collected since its name was read.
                 if attempts_left == 0 or version == self._directory.current_version():
@@ -175,7 +172,7 @@ class RocksCatalogReader:
         """
         path = self._directory.generation(name)
         try:
-            return generations.describe(path, name, trail)
+            return generations.describe(path, trail)
         except CatalogUnavailableError as error:
             if not path.exists():
                 return None

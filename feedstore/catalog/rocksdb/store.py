@@ -91,12 +91,11 @@ class RocksCatalogStore(RocksCatalogReader):
             trail = self.trail()
         except CatalogUnavailableError:
             trail = []  # CURRENT is damaged: if this generation is used, that mends it
-        return generations.describe(self._directory.generation(name), name, trail)
+        return generations.describe(path, trail)
 
     def look(self, generation: str, keys: Sequence[bytes]) -> dict[bytes, bytes]:
         checks.check_keys(keys)
-        self._refuse_missing(generation)
-        found = self._current.open(generation).get(keys)
+        found = generations.opened(self._there(generation)).get(keys)
         return {key: record for key, record in zip(keys, found, strict=True) if record is not None}
 
     def in_use(self) -> InUse:
@@ -106,8 +105,7 @@ class RocksCatalogStore(RocksCatalogReader):
         with self._directory.locked():
             if before is not None and (now := self.in_use()) != before:
                 return now.current == generation
-            self._refuse_missing(generation)
-            self._current.open(generation)  # if it cannot be opened, all fetches would fail
+            generations.opened(self._there(generation))  # if it cannot be opened, all fetches would fail
             self._directory.use(generation)
             return True
 
@@ -130,9 +128,12 @@ class RocksCatalogStore(RocksCatalogReader):
             discard(path)
         return Collected(removed, entries)
 
-    def _refuse_missing(self, generation: str) -> None:
-        if not self._directory.generation(generation).exists():
+    def _there(self, generation: str) -> Path:
+        """The path of a generation. Raises CatalogRefusedError if there is none."""
+        path = self._directory.generation(generation)
+        if not path.exists():
             raise CatalogRefusedError(f"{self._directory.path}: there is no generation {generation}")
+        return path
 
     def _is_left(self, new: Path) -> bool:
         with suppress(OSError, CatalogUnavailableError):
