@@ -103,28 +103,20 @@ class Directory:
         return self.path / f"gen-{name}"
 
     def announce(self, as_of_ms: int, unique: str) -> Path:
-        """Makes the directory of a load, which collections see."""
-        path = self.path / f"gen-{as_of_ms}-{unique}{_NEW}"
-        self._make(path)
-        with unavailable(path):
-            try:
-                durable.sync(self.path)
-            except OSError:
-                discard(path)
-                raise
-        return path
+        """Makes the directory of a load, which collections see. It need not outlive the machine: its load does not."""
+        return self._made(f"gen-{as_of_ms}-{unique}{_NEW}")
 
     def announce_delta(self, unique: str) -> Path:
         """Makes the directory in which a delta is created."""
-        path = self.path / f"delta-{unique}{_NEW}"
-        self._make(path)
-        return path
+        return self._made(f"delta-{unique}{_NEW}")
 
-    def _make(self, path: Path) -> None:
+    def _made(self, name: str) -> Path:
+        path = self.path / name
         with unavailable(path):
             durable.make_directory(self.path)
             path.mkdir()
             durable.give(path)
+        return path
 
     def finish(self, new: Path, path: Path) -> None:
         """Gives a whole directory its final name. If there is one of that name already, that one stays."""
