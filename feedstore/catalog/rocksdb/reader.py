@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -32,7 +33,6 @@ class Current:
         self._lock = threading.Lock()
         self._version: tuple[int, int, int] | None = None
         self._opened: Opened | None = None
-        self._rollbacks = 0
         self._looked_s = 0.0
 
     def get(self) -> Opened:
@@ -50,7 +50,7 @@ class Current:
                 version = self._directory.current_version()
                 if self._opened is None or version != self._version:
                     self._opened = None
-                    self._opened, self._version, self._rollbacks = self._open()
+                    self._opened, self._version = self._open()
             except CatalogError:
                 self._opened = None
                 raise
@@ -58,35 +58,28 @@ class Current:
             return self._opened
 
     def rollbacks(self) -> int:
-        """How many rollbacks there were. This looks at CURRENT, so that a later `get` is not older than the number."""
-        try:
-            try:
-                self.look()
-            except CatalogUnavailableError:  # the generation cannot be opened: CURRENT may be readable
-                with self._lock:
-                    self._opened = None
-                    return self._directory.pointer().rollbacks
-        except NoGenerationError:
-            return 0
-        return self._rollbacks
+        """How many rollbacks there were. This looks at CURRENT again after it, so that no later `get` is older."""
+        rollbacks = self._directory.in_use().rollbacks
+        with suppress(CatalogUnavailableError):  # the generation cannot be opened: a later `get` tries again
+            self.look()
+        return rollbacks
 
     def close(self) -> None:
         with self._lock:
             self._opened = None
 
-    def _open(self) -> tuple[Opened, tuple[int, int, int], int]:
+    def _open(self) -> tuple[Opened, tuple[int, int, int]]:
         for attempts_left in reversed(range(_ATTEMPTS_MAX)):
             version = self._directory.current_version()
-            pointer = self._directory.pointer()
-            path = self._directory.generation(pointer.generation)
+            name = self._directory.pointer().generation
+            path = self._directory.generation(name)
             try:
-                return generations.opened(path), version, pointer.rollbacks
+                return generations.opened(path), version
             except CatalogUnavailableError as error:
                 # The generation may have been replaced and collected since its name was read.
                 if attempts_left == 0 or version == self._directory.current_version():
                     raise CatalogUnavailableError(
-                        f"{self._directory.current_file} names {pointer.generation}: {error}: if it is damaged,"
-                        f" {_WAY_BACK}"
+                        f"{self._directory.current_file} names {name}: {error}: if it is damaged, {_WAY_BACK}"
                     ) from error
         raise AssertionError
 
