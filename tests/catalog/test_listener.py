@@ -19,7 +19,7 @@ from tests.effort import part
 from tests.queue.memory_queue import MemoryQueue
 from workers.app.catalogs import pin_updates
 from workers.catalog import listener as listening
-from workers.catalog.listener import APART_MS, Hears, Listener, running
+from workers.catalog.listener import APART_MS, Listener, running
 from workers.following.messages import Task, encode_action
 from workers.following.topics import ACTIONS
 from workers.pipeline.retry import Rest
@@ -57,8 +57,10 @@ def new_listener(
 ) -> Listener[Task]:
     rest = Rest(clock, rng=random.Random(1))
     ttl_s = LIFETIMES.ttl_ms / 1_000
-    hears = Hears({"pins": catalog}, lambda task: ("pins", pin_updates(task)), clock_ms)
-    return Listener("l", hears, connect, ACTIONS, clock, clock_ms, ttl_s, rest)
+    catalogs = {"pins": catalog}
+    return Listener(
+        "l", catalogs, lambda task: ("pins", pin_updates(task)), connect, ACTIONS, clock, clock_ms, ttl_s, rest
+    )
 
 
 class Bench:

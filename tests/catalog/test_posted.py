@@ -17,7 +17,7 @@ from tests.catalog.memory_catalog import MemoryCatalog
 from tests.catalog.reader_fakes import Clock, FakeReader
 from tests.queue.memory_queue import MemoryQueue
 from workers.catalog import listener as listening
-from workers.catalog.listener import APART_MS, Hears, Listener
+from workers.catalog.listener import APART_MS, Listener
 from workers.catalog.messages import BATCH_BYTES, Change, Posted, batches, decode_update, encode_update
 from workers.catalog.posting import QueuePosting, publish
 from workers.catalog.topics import UPDATES
@@ -301,6 +301,21 @@ def test_a_new_delta_on_an_old_topic_lacks_what_has_expired(bench: Bench):
 LIFETIMES = Lifetimes(ttl_ms=300_000, followed_ttl_ms=3_600_000)
 
 
+def new_listener(catalog: Catalog[bytes], queue: Queue, clock: Clock, silent_s: float) -> Listener[Posted]:
+    rest = Rest(clock, rng=random.Random(1))
+    return Listener(
+        "l",
+        {"ads": catalog},
+        lambda posted: (posted.catalog, posted.said()),
+        lambda: queue,
+        UPDATES,
+        clock,
+        clock.now_ms,
+        silent_s,
+        rest,
+    )
+
+
 class Heard:
     """A store that knows as much as it is told, and a process that listens to a queue with two partitions."""
 
@@ -316,11 +331,7 @@ class Heard:
             self.clock,
             self.clock.now_ms,
         )
-        rest = Rest(self.clock, rng=random.Random(1))
-        hears = Hears({"ads": self.catalog}, lambda posted: (posted.catalog, posted.said()), self.clock.now_ms)
-        self.listener = Listener(
-            "l", hears, lambda: self.queue, UPDATES, self.clock, self.clock.now_ms, LIFETIMES.ttl_ms / 1_000, rest
-        )
+        self.listener = new_listener(self.catalog, self.queue, self.clock, LIFETIMES.ttl_ms / 1_000)
         self.listener.step()
         self.clock.ms += APART_MS + LATE_MS + 1_000
         self.tick()
@@ -466,9 +477,7 @@ class World:
             self.clock,
             self.clock.now_ms,
         )
-        rest = Rest(self.clock, rng=random.Random(1))
-        hears = Hears({"ads": self.catalog}, lambda posted: (posted.catalog, posted.said()), self.clock.now_ms)
-        self.listener = Listener("l", hears, lambda: self.queue, UPDATES, self.clock, self.clock.now_ms, 10**6, rest)
+        self.listener = new_listener(self.catalog, self.queue, self.clock, 10**6)
         self.listener.step()
         self.heard_ms = self.filled_ms = self.clock.ms
         self.posted: list[tuple[Update, int, bool]] = []

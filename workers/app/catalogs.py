@@ -21,7 +21,7 @@ from feedstore.catalog.reader import Catalog
 from feedstore.catalog.settings import kind_of
 from feedstore.domain import PinDeleted, PinSaved
 from feedstore.errors import NotNowError
-from workers.catalog.listener import Hears, Listener, running
+from workers.catalog.listener import Listener, running
 from workers.catalog.messages import encode_update
 from workers.catalog.topics import UPDATES
 from workers.catalog.updater import OlderDeltaError, PostedUpdater, Updater, UpdateSlots, posted_to, updater_group
@@ -109,8 +109,7 @@ def listening(
     ) -> AbstractContextManager[None]:
         ttl_ms = min(config.catalogs[each].ttl_ms for each in fresh)
         silent_s = max(ttl_ms, TICKS_MISSED * config.worker.tick_ms) / 1_000
-        hears = Hears(fresh, updates_of, clock)
-        return running(Listener(name, hears, open_queue, topic, monotonic_s, clock, silent_s))
+        return running(Listener(name, fresh, updates_of, open_queue, topic, monotonic_s, clock, silent_s))
 
     with ExitStack() as stack:
         for name, catalog in catalogs.items():

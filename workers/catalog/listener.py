@@ -41,8 +41,8 @@ APART_MS: Final = APART_MAX_MS
 Body = TypeVar("Body")
 
 
-class Hears(Generic[Body]):
-    """Enters the messages that a listener hears into catalogs. Used by one thread.
+class Listener(Generic[Body]):
+    """Enters what it hears into catalogs. Used by one thread.
 
     An update is late if it comes after a tick that promised everything up to its time: it was posted late, or its
     message comes again from the dead letters. An answer that is held and knew of that tick may lack the update, so late
@@ -50,65 +50,16 @@ class Hears(Generic[Body]):
     not read the update.
 
     catalogs: by name. updates_of: returns what a message says, and to which catalog; updates of other catalogs are
-    passed over. clock_ms: the source's time, as far as this process knows it.
-    """
-
-    def __init__(
-        self,
-        catalogs: Mapping[str, Catalog[Any]],
-        updates_of: Callable[[Body], tuple[str, Iterable[Update]]],
-        clock_ms: Callable[[], int],
-    ) -> None:
-        self._catalogs = catalogs
-        self._updates_of = updates_of
-        self._clock_ms = clock_ms
-        self._promised: dict[int, int] = {}
-
-    def heard_from(self, after_ms: int) -> None:
-        """Notes for each catalog that from now on every update is entered. after_ms: by the source's clock; a store
-        that knows everything up to then has every update that may have been missed.
-        """
-        # Earlier ticks may have been missed, but no answer that knew of them is held as one that the stream keeps
-        # fresh.
-        self._promised.clear()
-        for catalog in self._catalogs.values():
-            catalog.heard_from(after_ms)
-
-    def hear(self, partition: int, body: Body | Tick) -> None:
-        """Enters a message. The messages of a partition must come in order."""
-        if isinstance(body, Tick):
-            # A tick that is further ahead is from before a clock was set back. No delta notes such a tick.
-            if body.settled_ms <= self._clock_ms() + APART_MS:
-                self._promised[partition] = max(self._promised.get(partition, 0), body.settled_ms)
-            return
-        name, updates = self._updates_of(body)
-        catalog = self._catalogs.get(name)
-        if catalog is None:
-            return
-        for update in updates:
-            if update.time_ms >= self._promised.get(partition, 0):
-                catalog.entered(update)
-            else:
-                catalog.entered_late(update, self._clock_ms() + APART_MS)
-
-    def note_known(self, known_ms: int) -> None:
-        """Notes for each catalog that every update up to this time was entered, if not missed before `heard_from`."""
-        for catalog in self._catalogs.values():
-            catalog.note_known(known_ms)
-
-
-class Listener(Generic[Body]):
-    """Used by one thread.
-
-    hears: takes the messages. connect: opens the queue, which the listener closes. clock: monotonic s. clock_ms: the
-    source's time, as far as this process knows it. silent_s: if no tick comes for this long, the queue is opened again:
-    another queue may have replaced it. rest: the rests after failures of the queue.
+    passed over. connect: opens the queue, which the listener closes. clock: monotonic s. clock_ms: the source's time,
+    as far as this process knows it. silent_s: if no tick comes for this long, the queue is opened again: another queue
+    may have replaced it. rest: the rests after failures of the queue.
     """
 
     def __init__(
         self,
         name: str,
-        hears: Hears[Body],
+        catalogs: Mapping[str, Catalog[Any]],
+        updates_of: Callable[[Body], tuple[str, Iterable[Update]]],
         connect: Callable[[], Queue],
         topic: Topic[Body | Tick | Malformed],
         clock: Callable[[], float],
@@ -117,7 +68,8 @@ class Listener(Generic[Body]):
         rest: Rest | None = None,
     ) -> None:
         self.name = name
-        self._hears = hears
+        self._catalogs = catalogs
+        self._updates_of = updates_of
         self._connect = connect
         self._topic = topic
         self._clock = clock
@@ -127,6 +79,8 @@ class Listener(Generic[Body]):
         self._queue: Queue | None = None
         self._reading: tuple[Tail, KnownPartitions] | None = None
         self._settled = Settled()
+        self._promised: dict[int, int] = {}
+        """By partition: its latest tick."""
         self._began_s = self._ticked_s = 0.0
         self._began_ms = 0
         self._quiet_until_s = 0.0
@@ -166,8 +120,7 @@ class Listener(Generic[Body]):
         return reading
 
     def _begin(self) -> None:
-        """Opens the queue and begins to hear. Messages that were published before may have been missed; later ones are
-        not.
+        """Begins to hear. Messages that were published before may have been missed; later ones are not.
 
         Each missed action had committed by now. So a store that reads the source from now on has it. A delta that has
         met a later tick has it, because it has met all that was published before that tick. A generation whose batch
@@ -179,7 +132,11 @@ class Listener(Generic[Body]):
         self._began_s = self._ticked_s = self._clock()
         self._began_ms = self._clock_ms()
         self._settled = Settled()
-        self._hears.heard_from(self._began_ms + APART_MS)
+        # Earlier ticks may have been missed, but no answer that knew of them is held as one that the stream keeps
+        # fresh.
+        self._promised.clear()
+        for catalog in self._catalogs.values():
+            catalog.heard_from(self._began_ms + APART_MS)
 
     def _hear(self, tail: Tail, known: KnownPartitions) -> None:
         ticks: list[Tick] = []
@@ -193,7 +150,7 @@ class Listener(Generic[Body]):
                     if not known.had(body):
                         continue  # a tick of partitions that do not exist
                     ticks.append(body)
-                self._hears.hear(message.partition, body)
+                self._enter(message.partition, body)
         now_s = self._clock()
         if malformed:
             # One of them may have been an update of a later version of the program: that is a gap.
@@ -205,6 +162,23 @@ class Listener(Generic[Body]):
             self._tick(ticks, now_s)
         elif now_s - self._ticked_s >= self._silent_s:
             raise QueueUnavailableError(f"no tick in {self._silent_s:.0f} s: no worker runs, or the queue was replaced")
+
+    def _enter(self, partition: int, body: Body | Tick) -> None:
+        """Enters a message. The messages of a partition must come in order."""
+        if isinstance(body, Tick):
+            # A tick that is further ahead is from before a clock was set back. No delta notes such a tick.
+            if body.settled_ms <= self._clock_ms() + APART_MS:
+                self._promised[partition] = max(self._promised.get(partition, 0), body.settled_ms)
+            return
+        name, updates = self._updates_of(body)
+        catalog = self._catalogs.get(name)
+        if catalog is None:
+            return
+        for update in updates:
+            if update.time_ms >= self._promised.get(partition, 0):
+                catalog.entered(update)
+            else:
+                catalog.entered_late(update, self._clock_ms() + APART_MS)
 
     def _tick(self, ticks: list[Tick], now_s: float) -> None:
         """Notes ticks: all that precedes them has been entered."""
@@ -222,7 +196,8 @@ class Listener(Generic[Body]):
                 self._settled.note(tick)
         settled_ms = self._settled.settled_ms()
         if settled_ms is not None:
-            self._hears.note_known(settled_ms - 1)
+            for catalog in self._catalogs.values():
+                catalog.note_known(settled_ms - 1)
 
 
 @contextmanager
