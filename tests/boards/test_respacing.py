@@ -213,7 +213,8 @@ def test_rule_11_what_is_answered_for_outlives_the_machine(
     monkeypatch.setattr(follows, "arrange", arranging)
     monkeypatch.setattr(follows, "sync_arranged", syncing)
     monkeypatch.setattr(respacing, "TRANSACTIONS", transactions)
-    Respacing(boards, lambda: 0.0, 1, rows_again=1).respace([asked])
+    monkeypatch.setattr(respacing, "ROWS_AGAIN", 1)
+    Respacing(boards, lambda: 0.0, 1).respace([asked])
     assert "unsynced" in events
     assert events[-1] == "synced"
 

@@ -34,21 +34,14 @@ _log = structlog.get_logger()
 class Respacing:
     """Handles requests for re-spacing. It has no state: if it is killed, the next one plans from what is there.
 
-    clock: monotonic seconds. rows: the most rows that one transaction writes; reorders of the board wait for it.
-    rows_again: the same if each transaction looks again at what those before it have passed. meter: counts the work.
+    clock: monotonic seconds. rows: the most rows that one transaction writes; reorders of the board wait for it. meter:
+    counts the work.
     """
 
-    def __init__(
-        self,
-        boards: Boards,
-        clock: Callable[[], float],
-        rows: int = ROWS,
-        meter: Meter = UNCOUNTED,
-        rows_again: int = ROWS_AGAIN,
-    ) -> None:
+    def __init__(self, boards: Boards, clock: Callable[[], float], rows: int = ROWS, meter: Meter = UNCOUNTED) -> None:
         self._boards = boards
         self._clock = clock
-        self._rows = (rows, max(rows, rows_again))
+        self._rows = rows
         self._meter = meter
         meter.add(metrics.ROWS, 0)
         meter.observe(metrics.WINDOW, [])
@@ -89,7 +82,8 @@ class Respacing:
 
     def _steps(self, asked: RespaceAsked) -> Iterator[Respaced]:
         until_s: float | None = None
-        for step in itertools.islice(respaced(self._boards, asked, *self._rows), TRANSACTIONS):
+        steps = respaced(self._boards, asked, self._rows, max(self._rows, ROWS_AGAIN))
+        for step in itertools.islice(steps, TRANSACTIONS):
             yield step
             # The time counts from the end of the first transaction, which planned the window. That may take long: a
             # request without a second transaction would plan more than it writes.
