@@ -78,17 +78,32 @@ def in_hbase(directory: Path, clock: Clock) -> Place:
 
 
 def in_a_model_of_hbase(_directory: Path, clock: Clock) -> Place:
-    cluster = cast("HBaseCluster", ModelCluster())
-
-    def paused(seconds: float) -> None:
-        time.sleep(seconds / 20)
-
+    model = ModelCluster()
     return Place(
-        lambda: HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, paused),
-        lambda: HBaseCatalogReader(cluster, "pins", clock),
+        lambda: store_in(model, clock, lambda seconds: time.sleep(seconds / 20)),
+        lambda: reader_in(model, clock),
         is_durable=True,
-        lose=lambda: _lose_tables(cluster, "pins", clock),
+        lose=lambda: _lose_tables(as_cluster(model), "pins", clock),
     )
+
+
+def as_cluster(model: ModelCluster) -> HBaseCluster:
+    return cast("HBaseCluster", model)
+
+
+def store_in(model: ModelCluster, clock: Clock, pause: Callable[[float], None] | None = None) -> HBaseCatalogStore:
+    """pause: without one, the clock moves instead of a wait."""
+    return HBaseCatalogStore(
+        as_cluster(model), "pins", clock, lambda: clock.wall_ms, clock.unique, pause or clock.pass_s
+    )
+
+
+def reader_in(model: ModelCluster, clock: Clock) -> HBaseCatalogReader:
+    return HBaseCatalogReader(as_cluster(model), "pins", clock)
+
+
+def storage_in(model: ModelCluster, clock: Callable[[], float]) -> CatalogStorage:
+    return CatalogStorage(as_cluster(model), "pins", clock)
 
 
 def _lose_files(path: Path) -> None:

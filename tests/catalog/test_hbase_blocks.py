@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import pairwise
-from typing import cast
 from zlib import crc32
 
 import msgspec
@@ -26,14 +25,11 @@ from feedstore.catalog.hbase.blocks import (
     parts_of,
     split_keys,
 )
-from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.state import Made
-from feedstore.catalog.hbase.store import HBaseCatalogStore
-from feedstore.catalog.hbase.tables import CatalogStorage
 from feedstore.catalog.port import MAX_RECORD_BYTES, CatalogUnavailableError
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.hbase import HBaseCluster, Record, schema
-from tests.catalog.catalog_adapters import Clock
+from feedstore.widecolumn.hbase import Record, schema
+from tests.catalog.catalog_adapters import Clock, reader_in, storage_in, store_in
 from tests.catalog.hbase_model import ModelCluster, ModelRecords
 
 
@@ -131,21 +127,15 @@ def test_what_is_missing_or_damaged_is_never_said_to_be_absent(
 # ---- in tables: a model of a cluster
 
 
-def opened(cluster: ModelCluster, clock: Clock) -> HBaseCatalogStore:
-    return HBaseCatalogStore(
-        cast("HBaseCluster", cluster), "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s
-    )
-
-
 def test_a_generation_of_an_earlier_version_is_read():
     """It has a row for each record, which begins with a byte of a hash of the key."""
     cluster, clock = ModelCluster(), Clock()
-    store = opened(cluster, clock)
+    store = store_in(cluster, clock)
     store.use(store.load(10, [(b"a", b"block")]).id)
     made = Made(f"20-{'0' * 16}", "cat.pins.20-0", 2, "0" * 64)
     cluster.administration.create(schema.records_definition(made.table))
     cluster.records(made.table).put((bytes((crc32(key) & 0xFF,)) + key, Record(1, b"row")) for key in (b"a", b"b"))
-    CatalogStorage(cast("HBaseCluster", cluster), "pins", Clock()).row.change(
+    storage_in(cluster, Clock()).row.change(
         lambda state: msgspec.structs.replace(state, generations=(*state.generations, made))
     )
     store.use(made.id)
@@ -165,7 +155,7 @@ def test_a_batch_reads_a_bounded_number_of_blocks_at_once(monkeypatch: pytest.Mo
         return get(records, rows, deadline_s)
 
     monkeypatch.setattr(ModelRecords, "get", counted)
-    store = opened(ModelCluster(), Clock())
+    store = store_in(ModelCluster(), Clock())
     keys = [number.to_bytes(2, "big") for number in range(500)]
     store.use(store.load(10, [(key, b"r" + key) for key in keys]).id)
     asked.clear()
@@ -175,9 +165,9 @@ def test_a_batch_reads_a_bounded_number_of_blocks_at_once(monkeypatch: pytest.Mo
 
 def test_an_index_is_read_once_by_all_who_need_it(monkeypatch: pytest.MonkeyPatch):
     cluster = ModelCluster()
-    store = opened(cluster, Clock())
+    store = store_in(cluster, Clock())
     store.use(store.load(10, [(b"a", b"1")]).id)
-    storage = CatalogStorage(cast("HBaseCluster", cluster), "pins", time.monotonic)
+    storage = storage_in(cluster, time.monotonic)
     [made] = storage.row.look().state.generations
     asked: list[Sequence[bytes]] = []
     get = ModelRecords.get
@@ -200,9 +190,9 @@ def test_an_index_is_read_once_by_all_who_need_it(monkeypatch: pytest.MonkeyPatc
 
 def test_who_waits_for_another_to_read_an_index_waits_until_its_own_deadline(monkeypatch: pytest.MonkeyPatch):
     cluster = ModelCluster()
-    store = opened(cluster, Clock())
+    store = store_in(cluster, Clock())
     store.use(store.load(10, [(b"a", b"1")]).id)
-    storage = CatalogStorage(cast("HBaseCluster", cluster), "pins", time.monotonic)
+    storage = storage_in(cluster, time.monotonic)
     [made] = storage.row.look().state.generations
     get = ModelRecords.get
     reads, answers = threading.Event(), threading.Event()
@@ -228,7 +218,7 @@ def test_an_index_that_takes_longer_than_a_fetch_has_is_read_by_a_check(monkeypa
     monkeypatch.setattr(module, "PART_KEYS", 1)
     monkeypatch.setattr(module, "BLOCK_BYTES", 1)
     cluster, clock = ModelCluster(), Clock()
-    with closing(opened(cluster, clock)) as store:
+    with closing(store_in(cluster, clock)) as store:
         store.use(store.load(10, [(bytes([number]), b"record") for number in range(100)]).id)
     get = ModelRecords.get
 
@@ -240,7 +230,7 @@ def test_an_index_that_takes_longer_than_a_fetch_has_is_read_by_a_check(monkeypa
         return get(records, rows, deadline_s)
 
     monkeypatch.setattr(ModelRecords, "get", slow)
-    with closing(HBaseCatalogReader(cast("HBaseCluster", cluster), "pins", clock)) as reader:
+    with closing(reader_in(cluster, clock)) as reader:
         for _ in range(2):
             with pytest.raises(CatalogUnavailableError, match="by the deadline"):
                 reader.fetch([b"\1"], clock() + 1.0)

@@ -3,30 +3,29 @@
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 from unittest import mock
 
 import pytest
 
 from feedstore.catalog.hbase import state as states
 from feedstore.catalog.hbase import tables
-from feedstore.catalog.hbase.reader import HBaseCatalogReader
 from feedstore.catalog.hbase.state import GONE_MS, Building
 from feedstore.catalog.hbase.store import COUNT_EVERY_S, DEAD_AFTER_S, HBaseCatalogStore
-from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage
+from feedstore.catalog.hbase.tables import CATALOGS
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Update
 from feedstore.catalog.rule import DEAD_LOAD_MS
 from feedstore.widecolumn import UnavailableError
-from feedstore.widecolumn.hbase import HBaseCluster, TableDefinition
-from tests.catalog.catalog_adapters import Clock
+from feedstore.widecolumn.hbase import TableDefinition
+from tests.catalog.catalog_adapters import Clock, as_cluster, reader_in, storage_in, store_in
 from tests.catalog.hbase_model import ModelCluster, ModelRecords
 
 
 def test_a_builder_that_died_is_found_out_by_the_next_one():
-    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
-    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    model, clock = ModelCluster(), Clock()
+    store = store_in(model, clock)
     store.use(store.load(10, []).id)
-    CatalogStorage(cluster, "pins", clock).row.change(
+    storage_in(model, clock).row.change(
         lambda state: states.begun(state, Building("dead", "a process that died", 1), None)
     )
     before_s = clock.now_s
@@ -38,10 +37,7 @@ def test_a_builder_that_died_is_found_out_by_the_next_one():
 
 def test_a_build_that_died_leaves_its_table_to_the_next_collection():
     model, clock = ModelCluster(), Clock()
-    cluster = cast("HBaseCluster", model)
-    dead, store = (
-        HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s) for _ in range(2)
-    )
+    dead, store = (store_in(model, clock) for _ in range(2))
 
     def records() -> Iterator[tuple[bytes, bytes]]:
         clock.pass_s(DEAD_AFTER_S)
@@ -57,7 +53,7 @@ def test_a_build_that_died_leaves_its_table_to_the_next_collection():
 
 def test_one_of_several_workers_counts_the_updates():
     """That is a walk over all of them. It is repeated without anything to remove, so that a delta that grows shows."""
-    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
+    cluster, clock = as_cluster(ModelCluster()), Clock()
 
     def worker(ahead_ms: int) -> HBaseCatalogStore:
         return HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms + ahead_ms, clock.unique, clock.pass_s)
@@ -83,8 +79,8 @@ def test_one_of_several_workers_counts_the_updates():
 
 
 def test_a_walk_that_failed_is_made_by_the_next_collection():
-    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
-    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    clock = Clock()
+    store = store_in(ModelCluster(), clock)
     store.update([Update(b"a", 10, b"1")])
     store.use(store.load(20, []).id)
     with (
@@ -96,10 +92,8 @@ def test_a_walk_that_failed_is_made_by_the_next_collection():
 
 
 def test_a_walk_whose_worker_died_is_made_by_another_one():
-    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
-    dying, other = (
-        HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s) for _ in range(2)
-    )
+    model, clock = ModelCluster(), Clock()
+    dying, other = (store_in(model, clock) for _ in range(2))
     dying.update([Update(b"a", 10, b"1")])
     dying.use(dying.load(20, []).id)
     with mock.patch.object(ModelRecords, "timestamps", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
@@ -111,8 +105,8 @@ def test_a_walk_whose_worker_died_is_made_by_another_one():
 
 def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():
     """The table of a load that counts as dead is still noted for a while."""
-    cluster, clock = cast("HBaseCluster", ModelCluster()), Clock()
-    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    clock = Clock()
+    store = store_in(ModelCluster(), clock)
 
     def slow() -> Iterator[tuple[bytes, bytes]]:
         yield b"a", b"1"
@@ -137,8 +131,7 @@ def test_a_load_that_a_collection_has_removed_is_an_error_of_the_port():
 def test_a_table_that_was_removed_under_a_store_is_made_again(write: Callable[[HBaseCatalogStore], object]):
     """As a worker's: otherwise it would have to be restarted."""
     model, clock = ModelCluster(), Clock()
-    cluster = cast("HBaseCluster", model)
-    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    store = store_in(model, clock)
     store.use(store.load(10, []).id)
     store.update([Update(b"a", 20, b"1")])
     model.administration.drop(CATALOGS)
@@ -151,10 +144,9 @@ def test_a_table_that_was_removed_under_a_store_is_made_again(write: Callable[[H
 
 def test_a_table_that_cannot_be_removed_holds_up_no_other_and_no_update():
     model, clock = ModelCluster(), Clock()
-    cluster = cast("HBaseCluster", model)
-    store = HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s)
+    store = store_in(model, clock)
     stuck, other, _ = (store.load(as_of_ms, []) for as_of_ms in (10, 20, 30))
-    tables_of = {each.id: each.table for each in CatalogStorage(cluster, "pins", clock).row.look().state.generations}
+    tables_of = {each.id: each.table for each in storage_in(model, clock).row.look().state.generations}
     store.collect(1)
     clock.pass_s(GONE_MS / 1_000)
     store.load(40, [])
@@ -177,11 +169,9 @@ def test_a_table_that_cannot_be_removed_holds_up_no_other_and_no_update():
 
 def test_a_table_that_is_not_enabled_yet_is_not_an_empty_one():
     model, clock = ModelCluster(), Clock()
-    reader = HBaseCatalogReader(cast("HBaseCluster", model), "pins", clock)
+    reader = reader_in(model, clock)
     assert reader.delta() == Delta(0, 0, 0), "nothing was ever loaded or noted"
-    HBaseCatalogStore(
-        cast("HBaseCluster", model), "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s
-    ).note_known(7)
+    store_in(model, clock).note_known(7)
     model.administration.not_enabled.add(CATALOGS)
     clock.pass_s(2)
     for call in (reader.generations, reader.delta, lambda: reader.fetch([b"a"])):
@@ -193,8 +183,7 @@ def test_a_table_that_is_not_enabled_yet_is_not_an_empty_one():
 
 def test_a_table_that_was_made_between_two_looks_is_read():
     model, clock = ModelCluster(), Clock()
-    cluster = cast("HBaseCluster", model)
-    HBaseCatalogStore(cluster, "pins", clock, lambda: clock.wall_ms, clock.unique, clock.pass_s).note_known(7)
+    store_in(model, clock).note_known(7)
     model.administration.not_enabled.add(CATALOGS)
 
     def enabled(name: str, deadline_s: float | None = None) -> bool:
@@ -202,7 +191,7 @@ def test_a_table_that_was_made_between_two_looks_is_read():
         return True
 
     with mock.patch.object(model.administration, "exists", enabled):
-        assert HBaseCatalogReader(cluster, "pins", clock).delta().known_ms == 7
+        assert reader_in(model, clock).delta().known_ms == 7
 
 
 # Records that are read while their table is made
@@ -236,7 +225,7 @@ RECORDS = [(b"%03d" % number, b"%03d" % number * 1_000) for number in range(40)]
 
 def test_records_are_read_up_to_a_bound_while_their_table_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     model, taken, at_the_making = ModelCluster(), [], []
-    storage = CatalogStorage(cast("HBaseCluster", model), "pins", Clock())
+    storage = storage_in(model, Clock())
     storage.load("at-once", RECORDS)
     create = model.administration.create
 
@@ -262,7 +251,7 @@ def test_records_are_read_up_to_a_bound_while_their_table_is_made(monkeypatch: p
 def test_few_records_are_all_read_before_their_table_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     model = ModelCluster()
     monkeypatch.setattr(tables, "ThreadPoolExecutor", Later)
-    CatalogStorage(cast("HBaseCluster", model), "pins", Clock()).load("few", RECORDS[:2])
+    storage_in(model, Clock()).load("few", RECORDS[:2])
     assert len(model.administration.cells["few"]) > 0
 
 
@@ -271,7 +260,7 @@ def test_a_table_that_cannot_be_made_fails_the_load_of_what_was_read(monkeypatch
     monkeypatch.setattr(tables, "ThreadPoolExecutor", Later)
     monkeypatch.setattr(model.administration, "create", mock.Mock(side_effect=UnavailableError("no master")))
     with pytest.raises(CatalogUnavailableError, match="no master"):
-        CatalogStorage(cast("HBaseCluster", model), "pins", Clock()).load("none", RECORDS)
+        storage_in(model, Clock()).load("none", RECORDS)
 
 
 def test_records_that_fail_while_their_table_is_made_fail_when_it_is_made() -> None:
@@ -293,5 +282,5 @@ def test_records_that_fail_while_their_table_is_made_fail_when_it_is_made() -> N
         mock.patch.object(model.administration, "create", making),
         pytest.raises(ValueError, match="line 6"),
     ):
-        CatalogStorage(cast("HBaseCluster", model), "pins", Clock()).load("broken", records())
+        storage_in(model, Clock()).load("broken", records())
     assert made.is_set()

@@ -14,7 +14,7 @@ from feedstore.catalog.hbase.state import Made, StoredState
 from feedstore.catalog.hbase.tables import About, CatalogStorage
 from feedstore.catalog.port import CatalogUnavailableError, Fetched
 from feedstore.catalog.rule import Held
-from feedstore.widecolumn.hbase import HBaseCluster
+from tests.catalog.catalog_adapters import as_cluster
 from tests.catalog.hbase_model import ModelCluster
 
 A = b"a"
@@ -70,7 +70,7 @@ def tables() -> Scripted:
 def reader_of(
     tables: Scripted, clock: Callable[[], float] = lambda: 100.0, at_once: int = _FETCHES
 ) -> HBaseCatalogReader:
-    reader = HBaseCatalogReader(cast("HBaseCluster", ModelCluster()), "pins", clock, at_once)
+    reader = HBaseCatalogReader(as_cluster(ModelCluster()), "pins", clock, at_once)
     reader._tables = cast("CatalogStorage", tables)
     return reader
 
