@@ -1,14 +1,15 @@
 """A source, a store that lags behind it, and reads of it that are made when a test says so."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from random import Random
 from typing import Any
 
 from feedstore.catalog.cache import Cache, Lifetimes
 from feedstore.catalog.forms import AS_BYTES, Form
 from feedstore.catalog.port import CatalogUnavailableError, Delta, Fetched, Generation, Update
-from feedstore.catalog.reader import Catalog
+from feedstore.catalog.reader import Catalog, Fetch
 from feedstore.replicas.attempts import Attempt, InPlace, Reads
 
 LONG_S = 60.0
@@ -108,6 +109,70 @@ class ByHand:
         self.begun[number].tell()
 
     def close(self) -> None: ...
+
+
+class Batches:
+    """Batches of a simulation: begun at any moment, read and landed in any order. Each answer must be a record of the
+    source at, or after, the time up to which it claims to be complete.
+
+    history: by key, each record and since when the key has it. meanwhile: called at times while the store is read.
+    """
+
+    def __init__(
+        self,
+        rng: Random,
+        catalog: Catalog[bytes],
+        reads: ByHand,
+        reader: FakeReader,
+        history: Mapping[bytes, Sequence[tuple[int, bytes | None]]],
+        meanwhile: Callable[[], None],
+    ) -> None:
+        self._rng = rng
+        self._catalog = catalog
+        self._reads = reads
+        self._reader = reader
+        self._history = history
+        self._meanwhile = meanwhile
+        self._begun: list[tuple[Fetch[bytes], list[bytes]]] = []
+        self._waiting: list[Attempt[Any]] = []
+        self.answers = 0
+
+    def begin(self) -> None:
+        keys = self._rng.sample([*self._history], self._rng.randint(1, 3))
+        already = len(self._reads.begun)
+        self._begun.append((self._catalog.begin(keys), keys))
+        self._waiting += self._reads.begun[already:]
+        self._check()
+
+    def read_or_land(self) -> None:
+        if not self._waiting:
+            return
+        attempt = self._rng.choice(self._waiting)
+        if not hasattr(attempt, "answer"):
+            if self._rng.random() < 0.3:
+                self._reader.on_read = self._meanwhile
+            attempt.run()
+            self._reader.on_read = lambda: None
+            return
+        self._waiting.remove(attempt)
+        attempt.tell()
+        self._check()
+
+    def _check(self) -> None:
+        """Checks the results of the batches whose flights have all landed."""
+        for fetch, keys in list(self._begun):
+            if not all(flight.wait(0) for flight, _, _ in fetch._waits):
+                continue
+            self._begun.remove((fetch, keys))
+            got = fetch.result()
+            assert not got.unanswered
+            known_ms = fetch._known_ms  # not from `behind_ms`, which goes by the clock of the process
+            assert known_ms is not None
+            for key in keys:
+                self.answers += 1
+                before = [record for time_ms, record in self._history[key] if time_ms <= known_ms][-1:]
+                after = [record for time_ms, record in self._history[key] if time_ms > known_ms]
+                assert got.records.get(key) in before + after, (key, known_ms, got, self._history[key][-5:])
 
 
 def catalog_of(

@@ -14,7 +14,7 @@ from feedstore.catalog.flights import Flights
 from feedstore.catalog.heard import Heard
 from feedstore.catalog.port import Update
 from feedstore.catalog.reader import Catalog, Got
-from tests.catalog.reader_fakes import LIFETIMES, START_MS, ByHand, Clock, FakeReader, catalog_of
+from tests.catalog.reader_fakes import LIFETIMES, START_MS, Batches, ByHand, Clock, FakeReader, catalog_of
 
 KEY = b"k"
 OLD = b"old"
@@ -286,26 +286,23 @@ KEYS = [b"a", b"b", b"c"]
 
 
 class Simulation:
-    """A source, a store and a stream that lag behind it, each by itself, and batches at any moment. Each answer must be
-    a record of the source at, or after, the time up to which it claims to be complete.
-    """
+    """A source, a store and a stream that lag behind it, each by itself, and batches at any moment."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
         self.clock = Clock()
-        self.reads = ByHand()
+        reads = ByHand()
         self.reader = FakeReader()
-        self.catalog: Catalog[bytes] = catalog_of(self.reader, self.clock, self.clock.now_ms, self.reads, room=450)
+        self.catalog: Catalog[bytes] = catalog_of(self.reader, self.clock, self.clock.now_ms, reads, room=450)
         self.catalog._heard = Heard(updates_max=3)
         self.history: dict[bytes, list[tuple[int, bytes | None]]] = {key: [(0, None)] for key in KEYS}
         self.log: list[Update] = []
         self.stored = self.streamed = 0
-        self.fetches: list = []
-        self.waiting: list[int] = []
-        self.answers = 0
+        self.batches = Batches(self.rng, self.catalog, reads, self.reader, self.history, self.store)
 
     def run(self, steps: int) -> None:
-        moves = [self.commit, self.store, self.hear, self.begin, self.read_or_land, self.read_or_land, self.wait]
+        moves = [self.commit, self.store, self.hear, self.wait]
+        moves += [self.batches.begin, self.batches.read_or_land, self.batches.read_or_land]
         for _ in range(steps):
             self.rng.choice(moves)()
             if self.rng.random() < 0.01:
@@ -343,52 +340,15 @@ class Simulation:
     def known_ms(self, taken: int) -> int:
         return self.log[taken].time_ms - 1 if taken < len(self.log) else self.clock.ms
 
-    def begin(self) -> None:
-        keys = self.rng.sample(KEYS, self.rng.randint(1, 3))
-        begun = len(self.reads.begun)
-        self.fetches.append((self.catalog.begin(keys), keys))
-        self.waiting += range(begun, len(self.reads.begun))
-        self.check()
-
-    def read_or_land(self) -> None:
-        if not self.waiting:
-            return
-        number = self.rng.choice(self.waiting)
-        attempt = self.reads.begun[number]
-        if not hasattr(attempt, "answer"):
-            if self.rng.random() < 0.3:
-                self.reader.on_read = self.store
-            attempt.run()
-            self.reader.on_read = lambda: None
-            return
-        self.waiting.remove(number)
-        attempt.tell()
-        self.check()
-
     def wait(self) -> None:
         self.clock.ms += self.rng.choice([1, 10, 1_000, LIFETIMES.ttl_ms // 2])
-
-    def check(self) -> None:
-        """Checks the results of the batches whose flights have all landed."""
-        for fetch, keys in list(self.fetches):
-            if not all(flight.wait(0) for flight, _, _ in fetch._waits):
-                continue
-            self.fetches.remove((fetch, keys))
-            got = fetch.result()
-            assert not got.unanswered
-            known_ms = self.clock.ms - got.behind_ms
-            for key in keys:
-                self.answers += 1
-                before = [record for time_ms, record in self.history[key] if time_ms <= known_ms][-1:]
-                after = [record for time_ms, record in self.history[key] if time_ms > known_ms]
-                assert got.records.get(key) in before + after, (key, known_ms, got, self.history[key][-5:])
 
 
 def simulate(seeds: range) -> None:
     for seed in seeds:
         simulation = Simulation(seed)
         simulation.run(300)
-        assert simulation.answers > 20
+        assert simulation.batches.answers > 20
 
 
 def test_whatever_the_order_no_answer_says_that_it_is_newer_than_it_is():

@@ -14,7 +14,7 @@ import structlog.testing
 from feedstore.catalog.pins import key_of, update_of
 from feedstore.catalog.reader import Got
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, user
-from tests.catalog.reader_fakes import LIFETIMES, START_MS, ByHand, Clock, FakeReader, catalog_of
+from tests.catalog.reader_fakes import LIFETIMES, START_MS, Batches, ByHand, Clock, FakeReader, catalog_of
 from tests.effort import part
 from tests.queue.memory_queue import MemoryQueue
 from workers.app.catalogs import pin_updates
@@ -447,8 +447,7 @@ PINS = [1, 2, 3]
 
 class Simulation:
     """A source, a relay and tickers that are slow, a queue that forgets and goes away, a store that reads the queue in
-    its own time or gets a batch, and a process that listens and fetches at any moment. Each answer must be a record of
-    the source at, or after, the time up to which it claims to be complete.
+    its own time or gets a batch, and a process that listens and fetches at any moment.
     """
 
     def __init__(self, seed: int) -> None:
@@ -458,9 +457,9 @@ class Simulation:
         self.skew_ms = self.rng.choice([1 - APART_MS, 1 - APART_MS, 0, APART_MS])
         self.queue = self.new_queue()
         self.is_away = False
-        self.reads = ByHand()
+        reads = ByHand()
         self.reader = FakeReader()
-        self.catalog = catalog_of(self.reader, self.clock, self.now_ms, self.reads)
+        self.catalog = catalog_of(self.reader, self.clock, self.now_ms, reads)
         self.listener = new_listener(self.catalog, self.connect, self.clock, self.now_ms)
         self.history: dict[bytes, list[tuple[int, bytes | None]]] = {key_of(pin): [(0, None)] for pin in PINS}
         self.unrelayed: list[PinSaved | PinDeleted] = []
@@ -469,9 +468,8 @@ class Simulation:
         self.read = [0, 0]
         self.times: dict[bytes, int] = {}
         self.settled = Settled()
-        self.fetches: list[Any] = []
-        self.waiting: list[int] = []
-        self.answers = self.followed = 0
+        self.batches = Batches(self.rng, self.catalog, reads, self.reader, self.history, self.some)
+        self.followed = 0
 
     def new_queue(self) -> MemoryQueue:
         return MemoryQueue({ACTIONS: 2}, self.clock.now_ms)
@@ -486,7 +484,8 @@ class Simulation:
 
     def run(self, steps: int) -> None:
         moves = [self.commit, self.relay, self.relay, self.tick, self.send, self.send, self.hear, self.hear]
-        moves += [self.store, self.store, self.begin, self.read_or_land, self.read_or_land, self.wait]
+        moves += [self.store, self.store, self.wait]
+        moves += [self.batches.begin, self.batches.read_or_land, self.batches.read_or_land]
         for _ in range(steps):
             self.rng.choice(moves)()
             if self.rng.random() < 0.04:
@@ -582,45 +581,8 @@ class Simulation:
         self.listener.step()
         self.followed += bool(self.catalog._heard.following.known_ms)
 
-    def begin(self) -> None:
-        keys = [key_of(pin) for pin in self.rng.sample(PINS, self.rng.randint(1, 3))]
-        begun = len(self.reads.begun)
-        self.fetches.append((self.catalog.begin(keys), keys))
-        self.waiting += range(begun, len(self.reads.begun))
-        self.check()
-
-    def read_or_land(self) -> None:
-        if not self.waiting:
-            return
-        number = self.rng.choice(self.waiting)
-        attempt = self.reads.begun[number]
-        if not hasattr(attempt, "answer"):
-            if self.rng.random() < 0.3:
-                self.reader.on_read = self.some
-            attempt.run()
-            self.reader.on_read = lambda: None
-            return
-        self.waiting.remove(number)
-        attempt.tell()
-        self.check()
-
     def wait(self) -> None:
         self.clock.ms += self.rng.choice([1, 10, 1_000, 20_000, APART_MS])
-
-    def check(self) -> None:
-        for fetch, keys in list(self.fetches):
-            if not all(flight.wait(0) for flight, _, _ in fetch._waits):
-                continue
-            self.fetches.remove((fetch, keys))
-            got = fetch.result()
-            assert not got.unanswered
-            # Not from `behind_ms`, which goes by the clock of the process.
-            known_ms = fetch._known_ms
-            for key in keys:
-                self.answers += 1
-                before = [record for time_ms, record in self.history[key] if time_ms <= known_ms][-1:]
-                after = [record for time_ms, record in self.history[key] if time_ms > known_ms]
-                assert got.records.get(key) in before + after, (key, known_ms, got, self.history[key][-5:])
 
 
 class Slow:
@@ -647,7 +609,7 @@ def simulate(seeds: range) -> None:
         simulation = Simulation(seed)
         with structlog.testing.capture_logs():
             simulation.run(400)
-        assert simulation.answers > 20
+        assert simulation.batches.answers > 20
         followed += simulation.followed
     assert followed > 10 * len(seeds)
 
