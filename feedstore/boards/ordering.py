@@ -191,11 +191,16 @@ def _between_both(
     spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows
 ) -> _Gap | ReorderRefusedError | None:
     if upper.spot.order() > lower.spot.order():
-        return _reversed(spacing, pin, upper, lower, rows)
+        inside = _between(spacing, pin, lower, upper, rows)
+        message = f"pin {upper.pin} is below pin {lower.pin}, so it cannot be `before`"
+        return ReorderRefusedError("neighbours_reversed", message, None, inside)
     pins = following(spacing, rows.run, "down", upper.spot, 2)
     others = [each.pin for each in pins if each.pin != pin]
     if others[:1] != [lower.pin]:
-        return _apart(spacing, pin, upper, lower, rows)
+        inside = _between(spacing, pin, upper, lower, rows)
+        listed = ", ".join([*map(str, inside), *(["..."] if len(inside) == MAX_BETWEEN else [])])
+        message = f"between pins {upper.pin} and {lower.pin} there are other pins: {listed}"
+        return ReorderRefusedError("neighbours_apart", message, None, inside)
     return None if pins[0].pin == pin else _Gap(upper, lower)
 
 
@@ -203,19 +208,6 @@ def _between(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows:
     pins = following(spacing, rows.run, "down", upper.spot, MAX_BETWEEN + 1)
     inside = [each.pin for each in pins if each.spot.order() < lower.spot.order() and each.pin != pin]
     return tuple(inside[:MAX_BETWEEN])
-
-
-def _apart(spacing: Spacing, pin: int, upper: BoardPin, lower: BoardPin, rows: BoardRows) -> ReorderRefusedError:
-    inside = _between(spacing, pin, upper, lower, rows)
-    listed = ", ".join([*map(str, inside), *(["..."] if len(inside) == MAX_BETWEEN else [])])
-    message = f"between pins {upper.pin} and {lower.pin} there are other pins: {listed}"
-    return ReorderRefusedError("neighbours_apart", message, None, inside)
-
-
-def _reversed(spacing: Spacing, pin: int, before: BoardPin, after: BoardPin, rows: BoardRows) -> ReorderRefusedError:
-    inside = _between(spacing, pin, after, before, rows)
-    message = f"pin {before.pin} is below pin {after.pin}, so it cannot be `before`"
-    return ReorderRefusedError("neighbours_reversed", message, None, inside)
 
 
 def _sequence(spacing: Spacing, gap: _Gap, now_ms: int, rows: BoardRows) -> int | None:
@@ -226,15 +218,12 @@ def _sequence(spacing: Spacing, gap: _Gap, now_ms: int, rows: BoardRows) -> int 
             return spacing.below_all(upper.sequence)
         case (BoardPin() as upper, BoardPin() as lower):
             left = room(upper.sequence - lower.sequence)
-            if spacing.restored < left < spacing.restored + SPARED and _is_topmost(spacing, upper, rows):
+            is_narrow = spacing.restored < left < spacing.restored + SPARED
+            if is_narrow and not following(spacing, rows.run, "up", upper.spot, 1):  # `upper` is the topmost pin
                 return lower.sequence + spacing.lift
             return between(upper.sequence, lower.sequence)
         case _:
             raise AssertionError("a pin that is alone on its board is where it is to be")
-
-
-def _is_topmost(spacing: Spacing, pin: BoardPin, rows: BoardRows) -> bool:
-    return not following(spacing, rows.run, "up", pin.spot, 1)
 
 
 def _gaps(gap: _Gap, sequence: int) -> list[int]:
@@ -250,22 +239,20 @@ def _room_at(spacing: Spacing, rows: BoardRows, pin: BoardPin) -> int:
     return room(min(gaps, default=spacing.ceiling))
 
 
+def _beyond(spacing: Spacing, rows: BoardRows, way: Way, pin: BoardPin | None) -> tuple[list[BoardPin], bool]:
+    """A pin next to a gap, and those beyond it; and whether the board ends there. None: it ends at the gap."""
+    if pin is None:
+        return [], True
+    found = following(spacing, rows.run, way, pin.spot, AROUND)
+    return [pin, *found], len(found) < AROUND
+
+
 def _with_room(spacing: Spacing, gap: _Gap, moved: BoardPin, rows: BoardRows) -> tuple[_Gap, dict[int, PlacedRow]]:
     """Moves the neighbours of a gap apart for a drop. Returns the wider gap and the new rows of the neighbours; if
     there is no room to move them, the gap as it was.
     """
-    middle = gap.upper or gap.lower
-    assert middle is not None
-    if gap.upper is None:
-        above, is_top = [], True
-    else:
-        found = following(spacing, rows.run, "up", gap.upper.spot, AROUND)
-        above, is_top = [gap.upper, *found], len(found) < AROUND
-    if gap.lower is None:
-        below, is_bottom = [], True
-    else:
-        found = following(spacing, rows.run, "down", gap.lower.spot, AROUND)
-        below, is_bottom = [gap.lower, *found], len(found) < AROUND
+    above, is_top = _beyond(spacing, rows, "up", gap.upper)
+    below, is_bottom = _beyond(spacing, rows, "down", gap.lower)
     pins = [pin for pin in [*reversed(above), *below] if pin.pin != moved.pin]
     upper = -1 if gap.upper is None else pins.index(gap.upper)
     window = spread_evenly(spacing, [pin.sequence for pin in pins], upper, is_top=is_top, is_bottom=is_bottom)

@@ -63,7 +63,11 @@ def write(
             moving = IngestExternalFileOptions()
             moving.set_move_files(v=True)
             db.ingest_external_file([*map(str, parts)], moving)
-    _refuse_differing(path, checked)
+    # Before it gets its name: a wrong record must never be used, and no later check reads all records.
+    if not _reads_as(path, checked):
+        raise CatalogUnavailableError(
+            f"{path}: it does not read back as it was written: load again, and look at the disk"
+        )
     with unavailable(path):
         size = sum(each.stat().st_size for each in path.glob("*.sst"))
         about = _About(as_of_ms, checked.records, size, checked.sha256, int((clock() - began_s) * 1_000))
@@ -81,16 +85,6 @@ def holds(path: Path, written: Checked) -> bool:
         return about.sha256 == written.sha256 and _reads_as(path, written)
     except CatalogUnavailableError:
         return False
-
-
-def _refuse_differing(path: Path, written: Checked) -> None:
-    """Refuses a generation that does not read as it was written. This is done before it gets its name, because a wrong
-    record must never be used, and no later check reads all records.
-    """
-    if not _reads_as(path, written):
-        raise CatalogUnavailableError(
-            f"{path}: it does not read back as it was written: load again, and look at the disk"
-        )
 
 
 def _reads_as(path: Path, written: Checked) -> bool:
