@@ -149,28 +149,18 @@ def test_a_cluster_that_is_left_alone_is_not_asked_for_a_newer_answer(pair: Pair
     assert pair.a.calls == []
 
 
-def test_how_far_the_clusters_are_is_looked_at_once_a_second(pair: Pair):
-    pair.a.known_ms = 0
+@pytest.mark.parametrize(("fails", "said"), [(0, {"a": None, "b": START_MS}), (1_000, {"b": START_MS})])
+def test_how_far_the_clusters_are_is_looked_at_and_kept_of_one_that_fails(
+    pair: Pair, fails: int, said: dict[str, int | None]
+):
+    pair.a.known_ms, pair.a.fails = 0, fails
     heard: dict[str, int | None] = {}
     sources = [CatalogSource(name, getattr(pair, name), InPlace()) for name in "ab"]
-    watching = Watermarks(
-        sources, CatalogWatch("ab", lambda: None, lambda: START_MS).look, heard.__setitem__, time.monotonic
-    )
+    watch = CatalogWatch("ab", lambda: None, lambda: START_MS)
+    watching = Watermarks(sources, watch.look, heard.__setitem__, time.monotonic)
     watching.wait(LONG_S)
     watching.close()
-    assert heard == {"a": None, "b": START_MS}
-
-
-def test_a_cluster_that_cannot_be_looked_at_keeps_what_it_said(pair: Pair):
-    pair.a.fails = 1_000
-    heard: dict[str, int | None] = {}
-    sources = [CatalogSource(name, getattr(pair, name), InPlace()) for name in "ab"]
-    watching = Watermarks(
-        sources, CatalogWatch("ab", lambda: None, lambda: START_MS).look, heard.__setitem__, time.monotonic
-    )
-    watching.wait(LONG_S)
-    watching.close()
-    assert heard == {"b": START_MS}
+    assert heard == said
 
 
 def test_closing_closes_the_readers(pair: Pair):

@@ -39,85 +39,91 @@ class Shown(FakeReader):
         return found
 
 
-def test_what_a_cluster_said_is_kept_while_it_is_away():
-    watch, reader = CatalogWatch(["a", "b"], lambda: None, lambda: 6_000), Shown()
-    source = CatalogSource("a", reader, InPlace())
-    assert watch.facts() == {"a": None, "b": None}
-    assert watch.look(source) == 5_000
-    said = watch.facts()
+class Looking:
+    """Looks at cluster a of two. heard: its rollbacks, and what else a test enters."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.watch = CatalogWatch(["a", "b"], lambda: self.heard.append("rollback"), lambda: 6_000)
+        self.reader = Shown()
+
+    def look(self) -> int | None:
+        return self.watch.look(CatalogSource("a", self.reader, InPlace()))
+
+    def facts(self) -> Facts:
+        found = self.watch.facts()["a"]
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+def looking() -> Looking:
+    return Looking()
+
+
+def test_what_a_cluster_said_is_kept_while_it_is_away(looking: Looking):
+    assert looking.watch.facts() == {"a": None, "b": None}
+    assert looking.look() == 5_000
+    said = looking.watch.facts()
     assert said == {"a": Facts(using(NEW), Delta(1, 5_000, 0), 6_000), "b": None}
-    reader.fails = 1
+    looking.reader.fails = 1
     with pytest.raises(CatalogUnavailableError):
-        watch.look(source)
-    assert watch.facts() == said
+        looking.look()
+    assert looking.watch.facts() == said
 
 
-def test_a_rollback_is_heard_although_the_rest_of_a_look_fails():
-    heard: list[bool] = []
-    watch, reader = CatalogWatch(["a"], lambda: heard.append(True), lambda: 6_000), Shown()
-    source = CatalogSource("a", reader, InPlace())
-    watch.look(source)
-    reader.rolled_back = 1
-    reader.fails = 1
+def test_a_rollback_is_heard_although_the_rest_of_a_look_fails(looking: Looking):
+    looking.look()
+    looking.reader.rolled_back = 1
+    looking.reader.fails = 1
     with pytest.raises(CatalogUnavailableError):
-        watch.look(source)
-    assert heard == [True]
-    watch.look(source)
-    assert heard == [True], "once"
+        looking.look()
+    assert looking.heard == ["rollback"]
+    looking.look()
+    assert looking.heard == ["rollback"], "once"
 
 
-def test_a_cluster_whose_generation_cannot_be_read_does_not_answer_and_its_rollback_is_heard():
-    heard: list[bool] = []
-    watch, reader = CatalogWatch(["a"], lambda: heard.append(True), lambda: 6_000), Shown()
-    source = CatalogSource("a", reader, InPlace())
-    watch.look(source)
-    reader.rolled_back = 1
-    reader.unreadable = True
+def test_a_cluster_whose_generation_cannot_be_read_does_not_answer_and_its_rollback_is_heard(looking: Looking):
+    looking.look()
+    looking.reader.rolled_back = 1
+    looking.reader.unreadable = True
     with pytest.raises(CatalogUnavailableError, match="damaged"):
-        watch.look(source)
-    assert heard == [True]
+        looking.look()
+    assert looking.heard == ["rollback"]
 
 
-def test_a_rollback_is_heard_before_what_is_in_use_now_is_opened(monkeypatch: pytest.MonkeyPatch):
-    heard: list[str] = []
-    watch, reader = CatalogWatch(["a"], lambda: heard.append("rollback"), lambda: 6_000), Shown()
-    source = CatalogSource("a", reader, InPlace())
-    watch.look(source)
-    reader.rolled_back = 1
-    monkeypatch.setattr(reader, "check", lambda: heard.append("opened"))
-    watch.look(source)
-    assert heard == ["rollback", "opened"]
+def test_a_rollback_is_heard_before_what_is_in_use_now_is_opened(looking: Looking, monkeypatch: pytest.MonkeyPatch):
+    looking.look()
+    looking.reader.rolled_back = 1
+    monkeypatch.setattr(looking.reader, "check", lambda: looking.heard.append("opened"))
+    looking.look()
+    assert looking.heard == ["rollback", "opened"]
 
 
-def test_a_rollback_is_heard_while_what_is_in_use_is_being_opened(monkeypatch: pytest.MonkeyPatch):
-    heard: list[bool] = []
-    watch, reader = CatalogWatch(["a"], lambda: heard.append(True), lambda: 6_000), Shown()
-    source, opened = CatalogSource("a", reader, InPlace()), threading.Event()
+def test_a_rollback_is_heard_while_what_is_in_use_is_being_opened(looking: Looking, monkeypatch: pytest.MonkeyPatch):
+    opened = threading.Event()
     monkeypatch.setattr(watching, "OPENED_WITHIN_S", 0)
     begun = mock.Mock(side_effect=lambda: opened.wait(LONG_S))
-    monkeypatch.setattr(reader, "check", begun)
-    for reader.rolled_back in (0, 1):
+    monkeypatch.setattr(looking.reader, "check", begun)
+    for looking.reader.rolled_back in (0, 1):
         with pytest.raises(CatalogUnavailableError, match="not open yet"):
-            watch.look(source)
-    assert heard == [True]
+            looking.look()
+    assert looking.heard == ["rollback"]
     opened.set()
     monkeypatch.setattr(watching, "OPENED_WITHIN_S", LONG_S)
-    assert watch.look(source) == 5_000
+    assert looking.look() == 5_000
     assert begun.call_count == 1
 
 
-def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left():
-    watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
-    source = CatalogSource("a", reader, InPlace())
-    watch.look(source)
-    reader.swap = lambda: watch.note_generations("a", using(OLD))
-    watch.look(source)
-    facts = watch.facts()["a"]
-    assert facts is not None
+def test_a_look_that_began_before_a_swap_does_not_undo_what_the_swap_has_left(looking: Looking):
+    looking.look()
+    looking.reader.swap = lambda: looking.watch.note_generations("a", using(OLD))
+    looking.look()
+    facts = looking.facts()
     assert facts.current == OLD._replace(current=True)
-    reader.swap, reader.shown = lambda: None, using(OLD)
-    watch.look(source)
-    assert watch.facts()["a"] == facts
+    looking.reader.swap, looking.reader.shown = lambda: None, using(OLD)
+    looking.look()
+    assert looking.facts() == facts
 
 
 @pytest.mark.parametrize(
@@ -149,27 +155,24 @@ def test_how_far_behind_a_cluster_is_is_never_too_little(
     ],
     ids=["updates", "gap", "nothing-in-use", "a-new-delta"],
 )
-def test_a_cluster_with_a_gap_is_as_far_as_its_batch(delta: Delta, shown: list[Generation], expected: int | None):
-    watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
+def test_a_cluster_with_a_gap_is_as_far_as_its_batch(
+    looking: Looking, delta: Delta, shown: list[Generation], expected: int | None
+):
+    reader = looking.reader
     reader.known_ms, reader.floor_ms, reader.shown = delta.known_ms, delta.floor_ms, shown
-    assert watch.look(CatalogSource("a", reader, InPlace())) == expected
+    assert looking.look() == expected
 
 
-def test_swaps_are_counted_once_whoever_made_them():
-    watch, reader = CatalogWatch(["a"], lambda: None, lambda: 6_000), Shown()
-    source = CatalogSource("a", reader, InPlace())
-
+def test_swaps_are_counted_once_whoever_made_them(looking: Looking):
     def swaps() -> int:
-        watch.look(source)
-        facts = watch.facts()["a"]
-        assert facts is not None
-        return facts.swaps
+        looking.look()
+        return looking.facts().swaps
 
     assert [swaps(), swaps()] == [0, 0]
-    reader.shown = using(OLD)
+    looking.reader.shown = using(OLD)
     assert [swaps(), swaps()] == [1, 1]
-    watch.note_generations("a", using(NEW))
-    reader.shown = using(NEW)
+    looking.watch.note_generations("a", using(NEW))
+    looking.reader.shown = using(NEW)
     assert swaps() == 2
 
 
