@@ -17,11 +17,11 @@ from functools import partial
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from feedstore.catalog.cache import HEARD, Cache, CacheAnswer, CacheEntry, RolledBack, known_ms_of, version_at
+from feedstore.catalog.checks import check_keys
 from feedstore.catalog.counts import CatalogCounting, CatalogCounts
 from feedstore.catalog.flights import Boarded, Flight, Flights, Landed
 from feedstore.catalog.heard import Heard
 from feedstore.catalog.port import (
-    MAX_KEY_BYTES,
     MAX_KEYS,
     CatalogFetcher,
     CatalogRefusedError,
@@ -32,7 +32,7 @@ from feedstore.catalog.port import (
 )
 from feedstore.catalog.rule import stamp
 from feedstore.clocks import behind_ms
-from feedstore.errors import OF_ANOTHER_PROCESS, NotNowError
+from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.replicas.attempts import Attempt, Reads
 
 T = TypeVar("T")
@@ -124,9 +124,7 @@ class Catalog(Generic[T]):
             raise CatalogRefusedError(f"keys: at most {MAX_KEYS} at once, got {len(keys)}; ask in several batches")
         oldest_ms = 0 if max_behind_ms is None else self.clock_ms() - max_behind_ms
         taken = self.take(keys, oldest_ms)
-        sizes = list(map(len, taken.missed))
-        if sizes and not 0 < min(sizes) <= max(sizes) <= MAX_KEY_BYTES:
-            raise CatalogRefusedError(f"keys: 1 to {MAX_KEY_BYTES} bytes each, got {min(sizes)} to {max(sizes)}")
+        check_keys(taken.missed)
         if deadline_s is None:
             deadline_s = self.clock() + self._within_s
         return Fetch(self, taken, deadline_s, oldest_ms)
@@ -476,8 +474,6 @@ class Fetch(Generic[T]):
             self._failure = TooFarBehindError("the catalog is further behind than was asked for")
         elif isinstance(error, CatalogUnavailableError):
             self._failure = error
-        elif isinstance(error, NotNowError):
-            self._failure = CatalogUnavailableError(str(error))
         elif is_own:
             raise error
         else:

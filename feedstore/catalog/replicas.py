@@ -25,8 +25,6 @@ class CatalogReplicas:
     """
 
     def __init__(self, sources: Sequence[CatalogSource], within_s: float, clock: Callable[[], float]) -> None:
-        if not sources:
-            raise ValueError("sources: expected at least one")
         self._readers = {each.name: each.reader for each in sources}
         self._in_place = {each.name: each.reader for each in sources if type(each.reads) is InPlace}
         reads = {each.name: each.reads for each in sources}
