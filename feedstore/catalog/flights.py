@@ -24,18 +24,6 @@ class Flight(Generic[T]):
     cannot be read.
     """
 
-    __slots__ = (
-        "_done",
-        "all_records",
-        "error",
-        "generation",
-        "heard",
-        "keys",
-        "landed",
-        "oldest_version",
-        "until_s",
-    )
-
     def __init__(self, keys: Sequence[bytes], until_s: float) -> None:
         self.keys = keys
         self.until_s = until_s
