@@ -9,14 +9,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
-from zlib import crc32
 
-import msgspec
 import pytest
 
-from feedstore.catalog.hbase.state import GONE_MS, Made
+from feedstore.catalog.hbase.state import GONE_MS
 from feedstore.catalog.hbase.store import HBaseCatalogStore
-from feedstore.catalog.hbase.tables import CATALOGS, CatalogStorage, UnsafeCatalogError
+from feedstore.catalog.hbase.tables import CATALOGS, UnsafeCatalogError
 from feedstore.catalog.port import (
     BeingBuiltError,
     CatalogReader,
@@ -26,7 +24,7 @@ from feedstore.catalog.port import (
     NoGenerationError,
     Update,
 )
-from feedstore.widecolumn.hbase import HBaseCluster, Record, RecordTable, schema
+from feedstore.widecolumn.hbase import HBaseCluster, RecordTable
 from feedstore.widecolumn.hbase.tables import TableDefinition
 from tests.catalog import catalog_hbase
 from tests.catalog.catalog_adapters import Clock, Place, in_hbase
@@ -188,23 +186,6 @@ def test_a_deadline_is_kept(store: CatalogStore, tmp_path: Path):
             timed.fetch([A], time.monotonic())
     finally:
         timed.close()
-
-
-def test_a_generation_of_an_earlier_version_is_read(store: CatalogStore, reader: CatalogReader, tmp_path: Path):
-    """It has a row for each record, which begins with a byte of a hash of the key."""
-    store.use(store.load(10, [(A, b"block")]).id)
-    name = f"cat.{catalog_hbase.name(tmp_path)}.20-0"
-    made = Made(f"20-{'0' * 16}", name, 2, "0" * 64)
-    with closing(catalog_hbase.opened()) as cluster:
-        cluster.administration.create(schema.records_definition(name))
-        cluster.records(name).put((bytes((crc32(key) & 0xFF,)) + key, Record(1, b"row")) for key in (A, B))
-        row = CatalogStorage(cluster, catalog_hbase.name(tmp_path), time.monotonic).row
-        row.change(lambda state: msgspec.structs.replace(state, generations=(*state.generations, made)))
-    store.use(made.id)
-    assert store.look(made.id, [A, b"c"]) == {A: b"row"}
-    for catalog in (store, reader):
-        found = catalog.fetch([A, B, b"c"])
-        assert (found.generation, found.records) == (made.id, {A: b"row", B: b"row"})
 
 
 def test_a_generation_of_many_blocks_and_parts(
