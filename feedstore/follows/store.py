@@ -350,8 +350,8 @@ class FollowStore:
         self._all.on_each(marks, lambda shard, mine: shard.mark_relayed(mine))
 
     def may_relay(self, shard: int) -> bool:
-        """Whether this store is the one that relays a shard now, if several processes on any hosts would. Ask before
-        each look at its outbox.
+        """Whether this store is the one that relays a shard now, if several processes on any hosts would. Ask each time
+        before something is relayed, and every few seconds to keep the claim.
 
         The store that got True has the claim until it is closed, its process dies, or it has not asked for half a
         minute (its host is gone, for example). Then the first that asks gets it. For a moment two may have it: relaying

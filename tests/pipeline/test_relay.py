@@ -355,8 +355,27 @@ def test_a_relay_says_once_that_another_one_has_its_shard_and_once_that_it_took_
     with structlog.testing.capture_logs() as logs:
         for claim.mine in (True, True, False, False, True, True):
             relay.step()
+            bench.clock.s += 1.0
 
     assert [(line["event"], line["shard"]) for line in logs] == [("relay.waits", 0), ("relay.took_over", 0)]
+
+
+def test_a_relay_that_has_nothing_to_relay_asks_once_a_second_and_always_before_it_publishes(bench: Bench) -> None:
+    relay, claim = claiming(bench)
+    for _ in range(100):
+        relay.step()
+        bench.clock.s += 0.05
+    assert 5 <= claim.asked <= 6
+
+    bench.follow(range(1, 100))
+    asked = claim.asked
+    claim.mine = False
+    assert not relay.step()
+    assert claim.asked == asked + 1, "it had the shard a moment ago, and may have lost it"
+    assert bench.relayed() == []
+
+    claim.mine = True
+    assert relay.step()
 
 
 def test_a_relay_that_cannot_ask_relays_nothing_and_asks_ever_more_rarely(bench: Bench) -> None:

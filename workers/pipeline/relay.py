@@ -26,6 +26,9 @@ AT_ONCE = 10_000
 _REST_S = 0.05
 """Not shorter: each look at an outbox is a query, and on a quiet day most of them find nothing."""
 
+_ASK_EVERY_S = 1.0
+"""How often a relay asks whether it still has its shard if there is nothing to relay."""
+
 _WAITING_REST_S = 2.0
 """How long a relay rests while another one has its shard: within this time it takes over from one that has ended."""
 
@@ -63,8 +66,8 @@ class Relay(Generic[Rows]):
     dead: gets messages that are too large for any queue: their rows are damaged. clock: monotonic seconds. wall_ms: ms
     since 1970, for the dead letters. wrap: makes messages of rows, in their order, many rows a message. tracer: gets
     each lot that is relayed; it finds the contexts in the rows without decoding them. may_relay: whether this relay is
-    the one that relays, asked before each look at the outbox; it may raise NotNowError. begin: is called before the
-    first rows are published; it may raise NotNowError.
+    the one that relays; it may raise NotNowError. begin: is called before the first rows are published; it may raise
+    NotNowError.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class Relay(Generic[Rows]):
         self._begin: Callable[[], None] | None = begin
         self._may_relay = may_relay
         self._relays = True
+        self._ask_s = clock()  # when it asks again, whether there are rows or not
+        self._clock = clock
         self._published: list[Rows] = []  # perhaps not marked
         self._wrap = wrap
         self._meter = meter
@@ -115,7 +120,7 @@ class Relay(Generic[Rows]):
         if self._away.is_resting():
             return False
         try:
-            rows = self._outbox.unrelayed(AT_ONCE, self._shard) if self._is_mine() else ()
+            rows = self._rows()
             if rows:
                 if self._begin is not None:
                     self._begin()
@@ -128,6 +133,15 @@ class Relay(Generic[Rows]):
             return False
         self._away.ended()
         return bool(rows)
+
+    def _rows(self) -> Sequence[Rows]:
+        """The rows to relay; none if they are another relay's. A relay that waits for its shard asks for it before it
+        looks, so that it reads no rows for nothing. One that has it looks first: most looks find nothing.
+        """
+        if self._relays and self._clock() < self._ask_s:
+            rows = self._outbox.unrelayed(AT_ONCE, self._shard)
+            return rows if rows and self._is_mine() else ()
+        return self._outbox.unrelayed(AT_ONCE, self._shard) if self._is_mine() else ()
 
     def _relay(self, rows: Sequence[Rows]) -> None:
         """Publishes rows and marks them. If they cannot be marked, the next step publishes only new rows: a shard whose
@@ -163,6 +177,7 @@ class Relay(Generic[Rows]):
 
     def _is_mine(self) -> bool:
         relays = self._may_relay()
+        self._ask_s = self._clock() + _ASK_EVERY_S
         if relays != self._relays:
             self._relays = relays
             _log.info("relay.took_over" if relays else "relay.waits", shard=self._shard)
