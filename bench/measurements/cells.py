@@ -19,11 +19,10 @@ from bench.results import Row, interleaved, ratios
 from feedstore.following import columns, feed_table, row_key
 from feedstore.widecolumn import PutCells
 from feedstore.widecolumn.arrays import gathered
-from feedstore.widecolumn.hbase import codec
 from feedstore.widecolumn.hbase.encoding import DURABILITY, FAMILY
 from feedstore.widecolumn.hbase.frames import CELLS_MAX, Frames
 from feedstore.widecolumn.hbase.sockets import DeadlineSocket
-from feedstore.widecolumn.hbase.thrift2 import structs
+from feedstore.widecolumn.hbase.thrift2 import protocol_on, structs
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.widecolumn.written import cells_in
 
@@ -131,7 +130,7 @@ class _Nowhere:
 
 def _structs(batch: Cells) -> None:
     """What a client of thriftpy2 does with sorted cells: a TPut for each row and timestamp."""
-    client: Any = TClient(structs.Writes, codec.protocol(cast(DeadlineSocket, _Nowhere())))
+    client: Any = TClient(structs.Writes, protocol_on(cast(DeadlineSocket, _Nowhere())))
     puts: dict[tuple[bytes, int], list[Any]] = {}
     for row, column, timestamp in batch.plain:
         puts.setdefault((row, timestamp), []).append(structs.TColumnValue(FAMILY, column, b""))

@@ -9,11 +9,10 @@ from widecolumn_adapters import delete_cells, in_cells, put_cells
 from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, RefusedError, Table
 from feedstore.widecolumn.arrays import gathered
 from feedstore.widecolumn.checks import check_batch
-from feedstore.widecolumn.hbase import codec
 from feedstore.widecolumn.hbase.addresses import Sync
 from feedstore.widecolumn.hbase.encoding import FAMILY, ThriftRequest, columns_after
 from feedstore.widecolumn.hbase.frames import Frame, Frames
-from feedstore.widecolumn.hbase.thrift2 import structs
+from feedstore.widecolumn.hbase.thrift2 import protocol_on, structs
 from tests.widecolumn.written import cells_in
 
 A, B, C = b"aaa", b"bbb", b"ccc"
@@ -42,7 +41,7 @@ class Wire:
 def by_the_library(call: str, items: list[object]) -> bytes:
     """The message that thriftpy2 makes of a request."""
     wire = Wire()
-    TClient(structs.Writes, codec.protocol(wire))._send(call, **{"table": TABLE, ITEMS[call]: items})
+    TClient(structs.Writes, protocol_on(wire))._send(call, **{"table": TABLE, ITEMS[call]: items})
     return wire.data
 
 
@@ -52,7 +51,7 @@ ITEMS = {"putMultiple": "tputs", "deleteMultiple": "tdeletes"}
 def decoded(frame: Frame) -> ThriftRequest:
     """A request as a gateway reads it; the library makes the same bytes of what is read."""
     wire = Wire(frame.message)
-    protocol = codec.protocol(wire)
+    protocol = protocol_on(wire)
     assert protocol.read_message_begin() == (frame.call, TMessageType.CALL, 0)
     arguments = getattr(structs.Writes, frame.call + "_args")()
     arguments.read(protocol)

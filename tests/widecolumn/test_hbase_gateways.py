@@ -39,7 +39,7 @@ class World:
         return self.opened[-1]
 
     def gateways(self, *addresses: Address) -> Gateways[Talking]:
-        return Gateways(addresses, self.connect, lambda error: error, 4, lambda: self.now)
+        return Gateways(addresses, self.connect, 4, lambda: self.now)
 
 
 @pytest.fixture
@@ -281,8 +281,7 @@ def test_an_interrupt_passes_and_discards_the_connection(world: World):
     ],
 )
 def test_what_a_gateway_answers(error: Exception, message: str, may_retry: bool):
-    found = thrift2.translate(error)
-    assert isinstance(found, AnsweredError)
+    found = thrift2.answered(error)
     assert str(found).startswith(message)
     assert "\n" not in str(found)
     assert found.may_retry is may_retry
@@ -290,9 +289,4 @@ def test_what_a_gateway_answers(error: Exception, message: str, may_retry: bool)
 
 @pytest.mark.parametrize("said", [None, "rs-1.example.org", "Timeout"])
 def test_what_may_be_retried_is_no_name_of_a_table(said: str | None):
-    assert str(thrift2.translate(structs.TIOError(said, True))) == str(said)
-
-
-def test_what_is_no_answer_stays_as_it_is():
-    error = TimeoutError("slow")
-    assert thrift2.translate(error) is error
+    assert str(thrift2.answered(structs.TIOError(said, True))) == str(said)

@@ -8,7 +8,7 @@ from typing import Any, Final, Self, TypeVar
 from feedstore.background import on_a_thread
 from feedstore.lazy import closed_on_error
 from feedstore.metering import Meter
-from feedstore.widecolumn.hbase import regions, thrift2
+from feedstore.widecolumn.hbase import regions
 from feedstore.widecolumn.hbase.addresses import Address, Addresses
 from feedstore.widecolumn.hbase.direct import DirectReads, RegionServers
 from feedstore.widecolumn.hbase.gateways import Gateways
@@ -37,7 +37,7 @@ class HBaseCluster:
         clock = time.monotonic  # the sockets use it as well
         whose = "" if name is None else f"cluster {name}: "
         name = name or str(addresses.thrift2[0])
-        self._thrift2 = Gateways(addresses.thrift2, connect, thrift2.translate, size, clock, whose)
+        self._thrift2 = Gateways(addresses.thrift2, connect, size, clock, whose)
         self.administration = Tables(self._thrift2, addresses.namespace)
         self._addresses = addresses
         self._parallel = ParallelWriter(size)

@@ -64,7 +64,7 @@ class RegionServers:
             if self.is_closed:
                 raise UnavailableError("the cluster is closed")
             if server not in self._met:
-                self._met[server] = Gateways([server], self._connect, lambda error: error, self._size, self._clock)
+                self._met[server] = Gateways([server], self._connect, self._size, self._clock)
             return self._met[server]
 
     def need(self, table: str, servers: Iterable[Address]) -> None:

@@ -29,6 +29,16 @@ class AnsweredError(Exception):
         self.may_retry = may_retry
 
 
+_MESSAGE_MAX: Final = 300
+
+
+def shown(message: object) -> str:
+    """HBase's message, without the stack trace that often follows it."""
+    text = message.decode(errors="replace") if isinstance(message, bytes) else str(message)
+    first = text.partition("\n")[0]
+    return first if len(first) <= _MESSAGE_MAX else first[: _MESSAGE_MAX - 3] + "..."
+
+
 C = TypeVar("C", bound=GatewayConnection)
 T = TypeVar("T")
 
@@ -36,8 +46,7 @@ T = TypeVar("T")
 class Gateways(Generic[C]):
     """The gateways of a cluster. Thread-safe.
 
-    connect: opens a connection; raises OSError.
-    translate: turns an exception of a call into AnsweredError if HBase answered; returns any other as it is.
+    connect: opens a connection; raises OSError. A call on it raises AnsweredError if HBase answered with an error.
     whose: the beginning of each error, which names the cluster; it may be empty.
     """
 
@@ -45,14 +54,12 @@ class Gateways(Generic[C]):
         self,
         addresses: Sequence[Address],
         connect: Callable[[Address, float], C],
-        translate: Callable[[Exception], Exception],
         connections: int,
         clock: Callable[[], float],
         whose: str = "",
     ) -> None:
         self._pool = Pool(addresses, connect, connections, clock, whose)
         self._whose = whose
-        self._translate = translate
         self._clock = clock
         self._log = structlog.get_logger()
 
@@ -93,16 +100,15 @@ class Gateways(Generic[C]):
             try:
                 lease.connection.set_deadline(lease.deadline)
                 answer = ask(lease.connection)
-            except Exception as error:
-                judged = self._translate(error)
-                if isinstance(judged, AnsweredError):
-                    failures[lease.address] = f"{lease.address}: {judged}"
-                    if self._pool.give_back(lease, is_error=True) and len(failures) < self._pool.gateways:
-                        continue
-                    raise _kind(judged, may_refuse=may_refuse)(self._message(failures.values())) from error
-                is_late = lease.is_late and isinstance(judged, TimeoutError)
+            except AnsweredError as error:
+                failures[lease.address] = f"{lease.address}: {error}"
+                if self._pool.give_back(lease, is_error=True) and len(failures) < self._pool.gateways:
+                    continue
+                raise _kind(error, may_refuse=may_refuse)(self._message(failures.values())) from error
+            except Exception as error:  # noqa: BLE001  # the connection broke off, in whatever way
+                is_late = lease.is_late and isinstance(error, TimeoutError)
                 failed = failed if is_late else UnavailableError
-                self._discard(lease, judged, failures, is_late=is_late)
+                self._discard(lease, error, failures, is_late=is_late)
             except BaseException:  # interrupted in the middle of an answer
                 self._pool.discard(lease)
                 raise

@@ -10,11 +10,10 @@ import struct
 from functools import lru_cache
 from typing import Final
 
-from feedstore.widecolumn.hbase.codec import BUFFER_BYTES, shown
 from feedstore.widecolumn.hbase.encoding import FAMILY, columns_after
-from feedstore.widecolumn.hbase.gateways import AnsweredError
+from feedstore.widecolumn.hbase.gateways import AnsweredError, shown
 from feedstore.widecolumn.hbase.protobuf import delimited, fields, number, text, undelimited
-from feedstore.widecolumn.hbase.sockets import DeadlineSocket
+from feedstore.widecolumn.hbase.sockets import BUFFER_BYTES, DeadlineSocket
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 

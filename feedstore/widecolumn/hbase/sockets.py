@@ -15,6 +15,8 @@ from typing import Any
 from feedstore.background import answer_of, on_a_thread
 from feedstore.widecolumn.hbase.addresses import Address
 
+BUFFER_BYTES = 64 * 1024
+"""The most bytes that one read or write of the socket carries; thriftpy2's own 4 KiB would cost a system call each."""
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 3, "TCP_KEEPCNT": 3}
 """A peer that vanished without a word is noticed in 19 s on an idle connection."""
 _UNACKNOWLEDGED_MS_MAX = 10_000
@@ -68,12 +70,6 @@ class DeadlineSocket:
 
     def flush(self) -> None:
         """Does nothing: nothing is kept back here."""
-
-    def open(self) -> None:
-        """Does nothing: it is open from the beginning."""
-
-    def is_open(self) -> bool:
-        return self._socket.fileno() >= 0
 
     def close(self) -> None:
         self._socket.close()

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import thriftpy2
+from thriftpy2.protocol import TCyBinaryProtocol
 from thriftpy2.thrift import TApplicationException, TClient
+from thriftpy2.transport import TCyBufferedTransport
 
-from feedstore.widecolumn.hbase import codec
-from feedstore.widecolumn.hbase.gateways import AnsweredError
-from feedstore.widecolumn.hbase.sockets import DeadlineSocket
+from feedstore.widecolumn.hbase.gateways import AnsweredError, shown
+from feedstore.widecolumn.hbase.sockets import BUFFER_BYTES, DeadlineSocket
 
 structs: Any = thriftpy2.load(str(Path(__file__).parent / "thrift2.thrift"), "feedstore_hbase_thrift2_thrift")
 
@@ -17,10 +18,16 @@ structs: Any = thriftpy2.load(str(Path(__file__).parent / "thrift2.thrift"), "fe
 _TABLE: Final = re.compile(r"(?:[\w.-]+:)?[\w.-]+")
 
 
-class _Writes(TClient):
+class _Client(TClient):
     def answer(self, call: str) -> None:
         """Reads the answer to a call that was sent as bytes. Raises what the call itself would raise."""
         self._recv(call)
+
+    def _recv(self, call: str) -> Any:
+        try:
+            return super()._recv(call)
+        except (structs.TIOError, TApplicationException) as error:
+            raise answered(error) from error
 
 
 class Thrift2Connection:
@@ -28,12 +35,12 @@ class Thrift2Connection:
 
     def __init__(self, connected: DeadlineSocket) -> None:
         self._socket = connected
-        protocol = codec.protocol(connected)
-        self.pages: Any = TClient(structs.Pages, protocol)
-        self.cells: Any = TClient(structs.Cells, protocol)
-        self.records: Any = TClient(structs.Records, protocol)
-        self.writes: Any = _Writes(structs.Writes, protocol)
-        self.tables: Any = TClient(structs.Tables, protocol)
+        protocol = protocol_on(connected)
+        self.pages: Any = _Client(structs.Pages, protocol)
+        self.cells: Any = _Client(structs.Cells, protocol)
+        self.records: Any = _Client(structs.Records, protocol)
+        self.writes: Any = _Client(structs.Writes, protocol)
+        self.tables: Any = _Client(structs.Tables, protocol)
         self.set_deadline = connected.set_deadline
         self.is_silent = connected.is_silent
         self.close = connected.close
@@ -44,14 +51,19 @@ class Thrift2Connection:
         self.writes.answer(call)
 
 
-def translate(error: Exception) -> Exception:
-    if isinstance(error, structs.TIOError):
-        said = codec.shown(error.message)
-        # If a table is missing, disabled or not made yet, HBase passes on only its name, and not what is wrong.
-        # Without a namespace it looks like any other word, such as a host of an error that passes.
-        is_table = _TABLE.fullmatch(said) and (":" in said or error.canRetry is False)
-        hint = "; is this table missing, disabled, or still being made?" if is_table else ""
-        return AnsweredError(said + hint, may_retry=error.canRetry is not False)
+def protocol_on(connected: DeadlineSocket) -> Any:
+    transport = TCyBufferedTransport(connected, BUFFER_BYTES)
+    return TCyBinaryProtocol(transport, decode_response=True)  # type: ignore[no-untyped-call]
+
+
+def answered(error: Any) -> AnsweredError:
+    """error: HBase's own, or that of a gateway that could not decode a call, or failed on it."""
     if isinstance(error, TApplicationException):
-        return AnsweredError(codec.unexpected(error), may_retry=True)
-    return error
+        hint = "; is it a Thrift2 gateway?" if error.type == TApplicationException.UNKNOWN_METHOD else ""
+        return AnsweredError(shown(error.message or error) + hint, may_retry=True)
+    said = shown(error.message)
+    # If a table is missing, disabled or not made yet, HBase passes on only its name, and not what is wrong.
+    # Without a namespace it looks like any other word, such as a host of an error that passes.
+    is_table = _TABLE.fullmatch(said) and (":" in said or error.canRetry is False)
+    hint = "; is this table missing, disabled, or still being made?" if is_table else ""
+    return AnsweredError(said + hint, may_retry=error.canRetry is not False)
