@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from feedstore.widecolumn import WillNotError
 from feedstore.widecolumn.hbase import Record, TableDefinition
-from feedstore.widecolumn.hbase.encoding import RECORD
+from feedstore.widecolumn.hbase.records import RECORD
 
 
 class ModelCluster:

@@ -1,5 +1,7 @@
 """What is sent for a batch, and for a page."""
 
+from typing import Any, NamedTuple
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,8 +12,8 @@ from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutC
 from feedstore.widecolumn.arrays import gathered
 from feedstore.widecolumn.checks import check_batch
 from feedstore.widecolumn.hbase.addresses import Sync
-from feedstore.widecolumn.hbase.encoding import FAMILY, ThriftRequest, columns_after
-from feedstore.widecolumn.hbase.frames import Frame, Frames
+from feedstore.widecolumn.hbase.encoding import FAMILY, columns_after
+from feedstore.widecolumn.hbase.frames import Call, Frame, Frames
 from feedstore.widecolumn.hbase.thrift2 import protocol_on, structs
 from tests.widecolumn.written import cells_in
 
@@ -19,6 +21,13 @@ A, B, C = b"aaa", b"bbb", b"ccc"
 
 
 TABLE = b"default:encoding"
+
+
+class Request(NamedTuple):
+    """A request. items: TPut or TDelete."""
+
+    call: Call
+    items: list[Any]
 
 
 class Wire:
@@ -48,7 +57,7 @@ def by_the_library(call: str, items: list[object]) -> bytes:
 ITEMS = {"putMultiple": "tputs", "deleteMultiple": "tdeletes"}
 
 
-def decoded(frame: Frame) -> ThriftRequest:
+def decoded(frame: Frame) -> Request:
     """A request as a gateway reads it; the library makes the same bytes of what is read."""
     wire = Wire(frame.message)
     protocol = protocol_on(wire)
@@ -58,10 +67,10 @@ def decoded(frame: Frame) -> ThriftRequest:
     assert (arguments.table, wire.data) == (TABLE, b"")
     items = getattr(arguments, ITEMS[frame.call])
     assert by_the_library(frame.call, items) == frame.message
-    return ThriftRequest(frame.call, items)
+    return Request(frame.call, items)
 
 
-def sent(batch: list[Mutation], cells_max: int = 100, sync: Sync = "disk") -> list[ThriftRequest]:
+def sent(batch: list[Mutation], cells_max: int = 100, sync: Sync = "disk") -> list[Request]:
     """What is sent for a batch, all of whose keys have one length."""
     cell = next((cell for mutation in batch for cell in cells_in(mutation)), (b"r1", A, 1))
     table = Table("encoding", len(cell[0]), len(cell[1]), None, 0)
@@ -69,7 +78,7 @@ def sent(batch: list[Mutation], cells_max: int = 100, sync: Sync = "disk") -> li
     return [*map(decoded, Frames(TABLE, table, sync).of(*gathered(table, batch), cells_max))]
 
 
-def cells(request: ThriftRequest) -> list[tuple[bytes, bytes, int]]:
+def cells(request: Request) -> list[tuple[bytes, bytes, int]]:
     """(row, column, timestamp), as HBase would write them."""
     if request.call == "putMultiple":
         return [(item.row, value.qualifier, item.timestamp) for item in request.items for value in item.columnValues]
@@ -157,7 +166,7 @@ def test_every_cell_is_sent_and_no_other(batch: list[Mutation], cells_max: int):
         requests = [request for request in found if request.call == call]
         assert all(len(cells(request)) <= cells_max or len(request.items) == 1 for request in requests)
         # What is of one row and one time is one item: none of them is in two requests.
-        items = [(item.row, cells(ThriftRequest(call, [item]))[0][2]) for request in requests for item in request.items]
+        items = [(item.row, cells(Request(call, [item]))[0][2]) for request in requests for item in request.items]
         assert items == sorted({*items})
 
 

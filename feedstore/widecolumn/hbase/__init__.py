@@ -5,8 +5,7 @@ No type of Thrift leaves this package. It needs the extra `hbase`.
 
 from feedstore.widecolumn.hbase.addresses import Addresses
 from feedstore.widecolumn.hbase.cluster import HBaseCluster
-from feedstore.widecolumn.hbase.encoding import Record
-from feedstore.widecolumn.hbase.records import RecordTable
+from feedstore.widecolumn.hbase.records import Record, RecordTable
 from feedstore.widecolumn.hbase.store import HBaseStore
 from feedstore.widecolumn.hbase.tables import TableDefinition, Tables
 
