@@ -175,7 +175,7 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
             ],
             1_341_122_873_700,
         ),
-        is_bounded=lambda _: True,
+        is_bounded=True,
     ),
     Endpoint(
         "catalog_get",
@@ -196,7 +196,7 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         ),
         body_example={"keys": ["101", "102"]},
         words=_CATALOG,
-        is_bounded=lambda _: True,
+        is_bounded=True,
         body_bytes_max=wire.BODY_BYTES_MAX,
     ),
     Endpoint(
@@ -229,7 +229,7 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         Swapped(PINS, [SwapLine("a", _OLD, _NEW, changed=True)]),
         body_example={"from": {"a": _NEW}},
         words=_CATALOG,
-        is_bounded=lambda _: True,
+        is_bounded=True,
     ),
     Endpoint(
         "catalog_use",
@@ -241,6 +241,6 @@ ENDPOINTS: Final[tuple[Endpoint[CatalogApi, Any, Any], ...]] = (
         Swapped(PINS, [SwapLine("a", _NEW, _OLD, changed=True)]),
         body_example={"to": {"a": _NEW}},
         words=_CATALOG,
-        is_bounded=lambda _: True,
+        is_bounded=True,
     ),
 )

@@ -202,7 +202,7 @@ ENDPOINTS: Final[tuple[Endpoint[FeedApi, Any, Any], ...]] = (
         _feed,
         FeedPage("1", [wire.EntryLine("101", 1_341_100_973_000)], None, "a", 12),
         is_page=lambda query: not query.hydrate,
-        is_bounded=lambda _: True,
+        is_bounded=True,
         examples=_USER,
     ),
     Endpoint(

@@ -326,7 +326,7 @@ def _runner(runners: Runners, endpoint: Endpoint[Any, Any, Any], query: Any) -> 
         return runners.pages
     if endpoint.is_look:
         return runners.looks
-    if endpoint.is_bounded(query):
+    if endpoint.is_bounded:
         return runners.bounded
     return runners.reads if endpoint.scope == "read" or endpoint.method == "GET" else runners.actions
 

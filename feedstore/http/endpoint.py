@@ -44,8 +44,7 @@ class Endpoint(Generic[A, Q, B]):
         variable parts.
     takes_key: if the scope is `write`, whether an Idempotency-Key has an effect.
     is_page: whether a request with this query reads a few lines of one cluster, and nothing else.
-    is_bounded: whether everything that a request with this query waits for ends by the deadline. Such requests have
-        threads of their own.
+    is_bounded: whether everything that its requests wait for ends by the deadline. They have threads of their own.
     is_look: whether it reports the state of the system. Such requests have threads of their own, too: they matter most
         while everything else hangs.
     """
@@ -63,7 +62,7 @@ class Endpoint(Generic[A, Q, B]):
     takes_key: bool = True
     words: Mapping[str, str] = field(default_factory=dict)
     body_bytes_max: int = BODY_BYTES_MAX
-    is_bounded: Callable[[Q], bool] = lambda _: False
+    is_bounded: bool = False
     is_look: bool = False
 
     @cached_property
