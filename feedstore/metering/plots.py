@@ -153,13 +153,12 @@ class _Sample(NamedTuple):
 class Recorder:
     """The last hour of plots, in memory: about 30 floats for each sample. Not thread-safe."""
 
-    def __init__(self, plots: Sequence[Plot], every_s: float = EVERY_S) -> None:
+    def __init__(self, plots: Sequence[Plot]) -> None:
         self._plots = plots
-        self._every_s = every_s
         self._readings = [(plot, reading) for plot in plots for reading in plot.readings]
         self._by = {reading.metric.name: (reading.metric, reading.by) for _, reading in self._readings}
-        self._recent: deque[_Sample] = deque(maxlen=round(WINDOW_S / every_s) + 1)
-        points = round(HOUR_S / every_s)
+        self._recent: deque[_Sample] = deque(maxlen=WINDOW_S // EVERY_S + 1)
+        points = HOUR_S // EVERY_S
         self._times_ms: deque[int] = deque(maxlen=points)
         self._points: deque[Mapping[tuple[str, str], float]] = deque(maxlen=points)
 
@@ -183,7 +182,7 @@ class Recorder:
     def hour(self) -> Hour:
         names = dict.fromkeys(name for point in self._points for name in point)
         lines = {name: [point.get(name) for point in self._points] for name in names}
-        return Hour("own", round(1_000 * self._every_s), list(self._times_ms), drawn(self._plots, lines))
+        return Hour("own", 1_000 * EVERY_S, list(self._times_ms), drawn(self._plots, lines))
 
     def _sampled(self, at_s: float, counts: Counts) -> _Sample:
         values: dict[tuple[str, str], float] = {}

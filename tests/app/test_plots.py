@@ -81,7 +81,7 @@ def test_a_counter_that_began_again_has_grown_by_what_it_says_now() -> None:
 
 
 def test_a_recorder_keeps_an_hour_and_no_time_twice() -> None:
-    recorder = Recorder(TESTED, every_s=10)
+    recorder = Recorder(TESTED)
     for at in range(400):
         recorder.take(10_000 * at, told(lag=at, cells=0, below=(0, 0, 0)))
     recorder.take(3_990_000, told(lag=399, cells=0, below=(0, 0, 0)))
