@@ -38,6 +38,7 @@ _NO_STORE: Final = (b"cache-control", b"no-store")
 _KEY: Final = b"idempotency-key"
 _NOSNIFF: Final = (b"x-content-type-options", b"nosniff")
 _CLOSE: Final = (b"connection", b"close")
+_fit_for_a_log: Final = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 _NO_WORDS: Final[Mapping[str, str]] = {}
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -147,7 +148,7 @@ class App:
     def request_id(self, headers: Mapping[bytes, bytes]) -> str:
         """The id of a request: the one that its client gave, if that is short and plain; else a new one."""
         given = headers.get(b"x-request-id")
-        return (given and incoming.request_id(given)) or f"{self._id_prefix}{next(self._numbers):06x}"
+        return given.decode() if given and _fit_for_a_log(given) else f"{self._id_prefix}{next(self._numbers):06x}"
 
     def close(self) -> None:
         self._served.close()

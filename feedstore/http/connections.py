@@ -499,7 +499,8 @@ class Connection(HttpToolsProtocol):
         }
         lines = [f"HTTP/1.1 {error.kind.status} {HTTPStatus(error.kind.status).phrase}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
-        self._answers.last("\r\n".join([*lines, "", ""]).encode() + content, lingers=lingers)
+        self._answers.write("\r\n".join([*lines, "", ""]).encode() + content)
+        self._answers.close(lingers=lingers)
 
 
 class Whole(asyncio.Transport):
@@ -530,15 +531,8 @@ class Whole(asyncio.Transport):
             self._parts.clear()
             self._transport.write(whole)
 
-    def last(self, data: bytes, *, lingers: bool) -> None:
-        """Writes a last answer, and closes."""
-        self.write(data)
-        self._close(lingers=lingers)
-
-    def close(self) -> None:
-        self._close(lingers=True)
-
-    def _close(self, *, lingers: bool) -> None:
+    def close(self, *, lingers: bool = True) -> None:
+        """Sends what was written, and closes. lingers: whether to drop first what the client may still send."""
         if self.is_closing():
             return
         self.flush()

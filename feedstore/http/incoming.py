@@ -1,7 +1,6 @@
 """Reads a request into the types that an endpoint asks for. Raises ProblemError if anything is wrong with it."""
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
@@ -24,7 +23,6 @@ REFUSED: Final = "feedstore.refused"
 REQUEST_ID: Final = "feedstore.request_id"
 """The key, in a request's scope, of its id, if that was chosen before the application got the request."""
 _PARAMETERS_MAX: Final = 16
-_sane_request_id = re.compile(rb"[A-Za-z0-9._:-]{1,64}").fullmatch
 
 
 class Incoming(msgspec.Struct, frozen=True):
@@ -34,11 +32,6 @@ class Incoming(msgspec.Struct, frozen=True):
     receive: Receive
     headers: Mapping[bytes, bytes]
     path: Mapping[str, str]
-
-
-def request_id(given: bytes) -> str | None:
-    """The id that a caller gave; None if it is not fit for a log."""
-    return given.decode() if _sane_request_id(given) is not None else None
 
 
 def ids(path: Mapping[str, str]) -> dict[str, int]:

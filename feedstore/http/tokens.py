@@ -143,7 +143,7 @@ def _seen(path: Path) -> _Seen:
 def _by_hash(path: Path) -> dict[bytes, IssuedToken]:
     # Tokens are looked up by their hashes, which a client cannot choose, so the time of a look-up reveals nothing about
     # them.
-    return {bytes.fromhex(token.sha256): token for token in _read(path).tokens}
+    return {bytes.fromhex(token.sha256): token for token in listed(path)}
 
 
 class Loopback:
@@ -194,7 +194,22 @@ def is_loopback(host: str) -> bool:
 
 def listed(path: Path) -> list[IssuedToken]:
     """The tokens in a file, in its order. Raises ConfigError if it is missing or wrong, or if everybody may read it."""
-    return _read(path).tokens
+    try:
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_mode & 0o007:
+                raise ConfigError(f"{path}: other users can read it: chmod o-rwx {path}")
+            raw = tomllib.load(file)
+    except FileNotFoundError:
+        command = "feedctl token new --name web --scope read --scope write"
+        raise ConfigError(f"{path}: not found; make a token with: {command}") from None
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror or error}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    try:
+        return msgspec.convert(raw, _File).tokens
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}: {validation.refused(error, raw, _File, table='a table')}") from error
 
 
 def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | None = None) -> str:
@@ -204,7 +219,7 @@ def issue(path: Path, name: str, scopes: Sequence[Scope], expires: datetime | No
     Raises ConfigError: the file cannot be used, or has a token of that name.
     """
     with _changing(path):
-        there = _read(path).tokens if path.exists() else []
+        there = listed(path) if path.exists() else []
         if any(token.name == name for token in there):
             raise ConfigError(f"{path}: a token {name!r} already exists: first feedctl token revoke {name}")
         if len(there) == _TOKENS_MAX:
@@ -227,7 +242,7 @@ def revoke(path: Path, name: str) -> None:
     Raises ConfigError: the file cannot be used, has no token of that name, or is not written as `issue` writes it.
     """
     with _changing(path):
-        there = _read(path).tokens
+        there = listed(path)
         if all(token.name != name for token in there):
             names = ", ".join(token.name for token in there) or "none"
             raise ConfigError(f"{path}: no token {name!r}; there are: {names}")
@@ -272,25 +287,6 @@ def _changing(path: Path) -> Iterator[None]:
 
 def _rights(path: Path) -> int:
     return path.stat().st_mode & 0o770 if path.exists() else 0o600
-
-
-def _read(path: Path) -> _File:
-    try:
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_mode & 0o007:
-                raise ConfigError(f"{path}: other users can read it: chmod o-rwx {path}")
-            raw = tomllib.load(file)
-    except FileNotFoundError:
-        command = "feedctl token new --name web --scope read --scope write"
-        raise ConfigError(f"{path}: not found; make a token with: {command}") from None
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: not valid TOML: {error}") from error
-    try:
-        return msgspec.convert(raw, _File)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {validation.refused(error, raw, _File, table='a table')}") from error
 
 
 _host: Final = re.compile(r"(?:\[([^\]]*)\]|([^:]*))(?::[0-9]*)?").fullmatch
