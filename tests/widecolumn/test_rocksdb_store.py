@@ -706,9 +706,9 @@ def test_every_write_waits_for_the_disk(store: RocksStore, monkeypatch: pytest.M
     synced: list[bool] = []
     write = rocksdb_files.write
 
-    def noting(path: Path, files: rocksdb_files.Files, batch: WriteBatch, options: WriteOptions) -> None:
+    def noting(files: rocksdb_files.Files, batch: WriteBatch, options: WriteOptions) -> None:
         synced.append(options.sync)
-        write(path, files, batch, options)
+        write(files, batch, options)
 
     monkeypatch.setattr(rocksdb_files, "write", noting)
     store.apply([Put([(ROW, 5)], [column(1)])])

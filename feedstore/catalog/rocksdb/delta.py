@@ -315,7 +315,7 @@ class OwnDelta:
                 batch.put(key, value)
         try:
             with _failing(self._path):
-                rocksdb_files.write(self._path, files, batch, options)
+                rocksdb_files.write(files, batch, options)
         except CatalogUnavailableError:
             del batch
             self._drop()  # RocksDB refuses all writes until it is opened again

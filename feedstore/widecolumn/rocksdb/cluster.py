@@ -189,7 +189,7 @@ class RocksCluster:
         try:
             for each, runs in self._merging.wrote(name, batch.size_in_bytes()).items():
                 rocksdb_files.merge_from(self.path, files.families[each], runs)
-            rocksdb_files.write(self.path, files, batch, DURABLE if durable else UNSYNCED)
+            rocksdb_files.write(files, batch, DURABLE if durable else UNSYNCED)
         except UnavailableError as error:
             self._failure = str(error)
             raise

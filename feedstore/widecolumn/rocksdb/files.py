@@ -7,7 +7,8 @@ dealt with here, so that nothing else has to know.
 import ctypes
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -30,7 +31,7 @@ from rocksdict import (
     WriteOptions,
 )
 
-from feedstore.widecolumn.port import DamagedError, RefusedError, Table, UnavailableError, UnsafeTableError
+from feedstore.widecolumn.port import DamagedError, StoreError, Table, UnavailableError, UnsafeTableError
 
 MIB = 1 << 20
 
@@ -157,32 +158,24 @@ def layout_of(tables: Iterable[Table]) -> Layout:
 
 def open_owner(path: Path, layout: Layout) -> Files:
     """Opens for reading and writing; creates what is missing."""
-    try:
+    with _translated(path):
         _refuse_damage(path)
         stored = Rdict.list_cf(str(path)) if _exists(path) else []
         cache = Cache(CACHE_BYTES)
         families = {name: layout.options(cache) for name in {*stored, *layout.families} - {"default"}}
         db = Rdict(str(path), _database_options(), families, AccessType.read_write())
         return _checked(path, db, layout, create=True)
-    except (UnavailableError, RefusedError):
-        raise
-    except Exception as error:
-        raise unavailable(path, error) from error
 
 
 def open_secondary(path: Path, layout: Layout, log_directory: Path) -> Files:
     """Opens for reading while an owner writes, in this or in another process. `live_files` is called before it."""
-    try:
+    with _translated(path):
         options = _database_options()
         options.set_max_open_files(-1)  # else the owner may delete a file between two reads of it
         cache = Cache(CACHE_BYTES)
         families = {name: layout.options(cache) for name in layout.families}
         db = Rdict(str(path), options, families, AccessType.secondary(str(log_directory)))
         return _checked(path, db, layout, create=False)
-    except (UnavailableError, RefusedError):
-        raise
-    except Exception as error:
-        raise unavailable(path, error) from error
 
 
 def live_files(path: Path, layout: Layout, no_logs: Path) -> dict[str, int]:
@@ -197,7 +190,7 @@ def live_files(path: Path, layout: Layout, no_logs: Path) -> dict[str, int]:
             grown.
         UnavailableError: there is no database, or one without these families.
     """
-    try:
+    with _translated(path):
         _refuse_damage(path)
         _refuse_nothing(path)
         families = {name: layout.options(Cache(0)) for name in layout.families}
@@ -213,10 +206,6 @@ def live_files(path: Path, layout: Layout, no_logs: Path) -> dict[str, int]:
             return {str(each["name"]).lstrip("/"): int(each["size"]) for each in db.live_files()}
         finally:
             db.close()
-    except (UnavailableError, RefusedError):
-        raise
-    except Exception as error:
-        raise unavailable(path, error) from error
 
 
 def take(
@@ -232,7 +221,7 @@ def take(
             more = view.keys(from_key=following, read_opt=reading)
             keys += cast("list[bytes]", list(islice(more, count - len(keys))))
     except Exception as error:
-        raise unavailable(path, error) from error
+        raise _unavailable(path, error) from error
     return keys
 
 
@@ -249,49 +238,51 @@ def _is_end(view: Rdict | Snapshot, position: bytes) -> bool:
         del iterator
 
 
-def write(path: Path, files: Files, batch: WriteBatch, options: WriteOptions) -> None:
+def write(files: Files, batch: WriteBatch, options: WriteOptions) -> None:
     try:
         files.db.write(batch, options)
     except Exception as error:
         batch.set_default_column_family(None)
-        raise unavailable(path, error) from error
+        raise _unavailable(files.path, error) from error
 
 
 def snapshot(path: Path, family: Rdict) -> Snapshot:
-    try:
+    with _translated(path):
         return family.snapshot()
-    except Exception as error:
-        raise unavailable(path, error) from error
 
 
 def merge_from(path: Path, family: Rdict, runs: int) -> None:
     """Sets how many sorted runs there are before some are merged, in the background."""
-    try:
+    with _translated(path):
         family.set_options({"level0_file_num_compaction_trigger": str(runs)})
-    except Exception as error:
-        raise unavailable(path, error) from error
 
 
 def compact(path: Path, family: Rdict) -> None:
     """Rewrites the files without what a sweep has dropped."""
     options = CompactOptions()
     options.set_exclusive_manual_compaction(v=False)
-    try:
+    with _translated(path):
         family.compact_range(None, None, options)
-    except Exception as error:
-        raise unavailable(path, error) from error
 
 
-def catch_up(path: Path, files: Files) -> None:
+def catch_up(files: Files) -> None:
     """Reads what the owner has written since. Only for files that were opened for reading."""
-    try:
+    with _translated(files.path):
         files.db.try_catch_up_with_primary()
+
+
+@contextmanager
+def _translated(path: Path) -> Iterator[None]:
+    """Raises the port's error for an error of rocksdict."""
+    try:
+        yield
+    except StoreError:
+        raise
     except Exception as error:
-        raise unavailable(path, error) from error
+        raise _unavailable(path, error) from error
 
 
-def unavailable(path: Path, error: Exception) -> Exception:
-    """The port's error for an error of rocksdict."""
+def _unavailable(path: Path, error: Exception) -> UnavailableError:
     text = str(error)
     if "LOCK" in text and ("lock hold by" in text or "While lock file" in text):
         return UnavailableError(f"{path}: another process or cluster object owns this directory ({text})")

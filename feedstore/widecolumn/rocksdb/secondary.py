@@ -60,7 +60,7 @@ class Secondary:
                     self._refuse_missing(there)
                     if self._read == logs and manifests:
                         return self._files
-                    rocksdb_files.catch_up(self._path, self._files)
+                    rocksdb_files.catch_up(self._files)
             except UnavailableError:  # the owner may have deleted a file under our hands
                 self._close_files()
                 if attempts_left == 0 or manifests == _of(self._look(), _MANIFEST):
