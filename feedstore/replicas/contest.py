@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 from feedstore.errors import NotNowError
 from feedstore.replicas.attempts import Attempt, Reads
@@ -113,20 +113,16 @@ def _failure(name: str, error: str) -> str:
     return f"{name}: {error.removeprefix(f'cluster {name}: ')}"  # a cluster may name itself
 
 
-class _Begin(Protocol[T]):
-    def __call__(self, name: str, on_done: Callable[[Attempt[T]], None]) -> Attempt[T] | None:
-        """Begins an attempt; None if it could not."""
-
-
 class _Question(Generic[T]):
-    """The attempts of one question. span: begins a span, for the name of a cluster and why it is asked. failures: why
-    attempts failed. is_late: the time was up.
+    """The attempts of one question. begin: begins an attempt on the cluster of a name, or returns None; takes what is
+    called once it has ended. span: begins a span, for the name of a cluster and why it is asked. failures: why attempts
+    failed. is_late: the time was up.
     """
 
     def __init__(
         self,
         health: ReplicaHealth,
-        begin: _Begin[T],
+        begin: Callable[[str, Callable[[Attempt[T]], None]], Attempt[T] | None],
         span: Callable[[str, str], Span],
         pace: Pace,
         clock: Callable[[], float],
