@@ -51,15 +51,8 @@ def check_row(table: Table, row: bytes) -> None:
 
 
 def check_read(table: Table, row: bytes, after: bytes | None, limit: int) -> None:
-    if (
-        type(row) is bytes
-        and len(row) == table.row_bytes
-        and (after is None or (type(after) is bytes and len(after) == table.column_bytes))
-        and type(limit) is int
-        and 0 < limit <= MAX_LIMIT
-    ):
-        return  # the usual case, in one expression: it runs for every page
-    check_row(table, row)
+    if type(row) is not bytes or len(row) != table.row_bytes:  # and no call of `check_row`: this runs for every page
+        _refuse(table, "row", row, table.row_bytes)
     if after is not None and (type(after) is not bytes or len(after) != table.column_bytes):
         _refuse(table, "after", after, table.column_bytes)
     if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
