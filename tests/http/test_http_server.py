@@ -145,15 +145,13 @@ def test_requests_in_a_row_are_answered_in_their_order(inside: InProcess):
 @pytest.mark.parametrize("pages", [1, 2])
 def test_a_client_that_asks_for_no_more_is_answered_what_it_has_asked(inside: InProcess, pages: int):
     inside.pair.fill(range(1, 3))
-    inside.pair.a.gate.clear()
-    inside.pair.b.gate.clear()
+    inside.pair.hang()
     page = b"GET /v1/users/%d/feed HTTP/1.1\r\nHost: localhost\r\n\r\n" % USER
     with closing(inside.connect()) as connection:
         connection.sendall(page * pages)
         connection.shutdown(socket.SHUT_WR)
         eventually(lambda: inside.pair.a.asked, "the first request is under way")
-        inside.pair.a.gate.set()
-        inside.pair.b.gate.set()
+        inside.pair.release()
         answers = answers_to_end(connection)
     assert [answer.split(b" ", 2)[1] for answer in answers] == [b"200"] * pages
     assert b"connection: close" in answers[-1]
@@ -162,15 +160,13 @@ def test_a_client_that_asks_for_no_more_is_answered_what_it_has_asked(inside: In
 @pytest.mark.parametrize("more", [b"\r\n", HEAD], ids=["an empty line", "half a request"])
 def test_a_client_that_ends_after_more_than_it_has_asked_is_answered_that(inside: InProcess, more: bytes):
     inside.pair.fill(range(1, 3))
-    inside.pair.a.gate.clear()
-    inside.pair.b.gate.clear()
+    inside.pair.hang()
     with closing(inside.connect()) as connection:
         connection.sendall(b"GET /v1/users/%d/feed HTTP/1.1\r\nHost: localhost\r\n\r\n" % USER)
         eventually(lambda: inside.pair.a.asked, "the request is under way")
         connection.sendall(more)
         connection.shutdown(socket.SHUT_WR)
-        inside.pair.a.gate.set()
-        inside.pair.b.gate.set()
+        inside.pair.release()
         [answer] = answers_to_end(connection)
     assert answer.split(b" ", 2)[1] == b"200"
 
@@ -204,30 +200,16 @@ def test_a_client_that_ends_in_the_middle_of_a_request_is_closed(inside: InProce
         assert connection.recv(65_536) == b""
 
 
-def announce(connection: socket.socket, body: bytes) -> None:
-    """Sends the head of a follow, and waits until the server asks for its body."""
-    connection.settimeout(DEADLINE_S)
-    connection.sendall(
-        b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
-        b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
-    )
-    assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
-
-
-def test_a_body_that_takes_longer_than_an_answer_may_is_no_overload(inside: InProcess):
+def test_who_waits_to_be_asked_for_the_body_is_asked_and_may_take_longer_than_an_answer(inside: InProcess):
     body = b'{"follower": "1", "user": "2"}'
     with closing(inside.connect()) as connection:
-        announce(connection, body)
+        connection.settimeout(DEADLINE_S)
+        connection.sendall(
+            b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
+            b"Expect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        assert connection.recv(65_536) == b"HTTP/1.1 100 Continue\r\n\r\n"
         inside.pair.now_s += 60  # far beyond [serving] deadline
-        connection.sendall(body)
-        [answer] = answers_to_end(connection)
-    assert answer.startswith(b"HTTP/1.1 200 ")
-
-
-def test_who_waits_to_be_asked_for_the_body_is_asked(inside: InProcess):
-    body = b'{"follower": "1", "user": "2"}'
-    with closing(inside.connect()) as connection:
-        announce(connection, body)
         connection.sendall(body)
         [answer] = answers_to_end(connection)
     assert answer.startswith(b"HTTP/1.1 200 ")
@@ -301,17 +283,19 @@ def test_a_connection_that_was_kept_goes_on(hasty: InProcess):
             time.sleep(1.5 * PATIENCE_S)  # what is tested is that this time passes and nothing happens
 
 
-@pytest.mark.parametrize("rest", [b"", b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"], ids=["a part", "all in one piece"])
-def test_a_line_is_bounded(inside: InProcess, rest: bytes):
+@pytest.mark.parametrize(
+    ("begun", "rest"),
+    [
+        (b"GET /", b""),
+        (b"GET /", b" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"),
+        (HEAD + b"X: ", b""),
+        (HEAD + b"X: ", b"\r\n\r\n"),
+    ],
+    ids=["a part of a line", "a line, all in one piece", "a part of a head", "a head, all in one piece"],
+)
+def test_a_line_and_a_head_are_bounded(inside: InProcess, begun: bytes, rest: bytes):
     with closing(inside.connect()) as connection:
-        connection.sendall(b"GET /" + b"x" * (HEAD_BYTES_MAX + 1) + rest)
-        assert kind(read_to_end(connection)) == "head-too-large"
-
-
-@pytest.mark.parametrize("rest", [b"", b"\r\n\r\n"], ids=["a part", "all in one piece"])
-def test_a_head_is_bounded(inside: InProcess, rest: bytes):
-    with closing(inside.connect()) as connection:
-        connection.sendall(HEAD + b"X: " + b"x" * (HEAD_BYTES_MAX + 1) + rest)
+        connection.sendall(begun + b"x" * (HEAD_BYTES_MAX + 1) + rest)
         assert kind(read_to_end(connection)) == "head-too-large"
 
 
@@ -361,8 +345,7 @@ def test_more_calls_than_may_wait_are_refused_and_the_server_still_answers(tmp_p
     environ = {"FEED_HTTP_THREADS": "2", "FEED_SERVING_DEADLINE": "60s"}
     with in_process(tmp_path / "home", environ=environ) as inside, client_of(inside.server.address) as client:
         inside.pair.fill(range(1, 3))
-        inside.pair.a.gate.clear()
-        inside.pair.b.gate.clear()
+        inside.pair.hang()
         answers: list[httpx.Response] = []
 
         def ask() -> None:
@@ -376,8 +359,7 @@ def test_more_calls_than_may_wait_are_refused_and_the_server_still_answers(tmp_p
             assert answer.json()["type"].endswith(":overloaded")
             check_problem(answer)
         assert client.get("/healthz") == {"status": "ok"}
-        inside.pair.a.gate.set()
-        inside.pair.b.gate.set()
+        inside.pair.release()
         for thread in asking:
             thread.join(DEADLINE_S)
         assert sorted(answer.status_code for answer in answers) == [200] * at_most + [503] * 3
@@ -434,8 +416,7 @@ def test_a_request_has_a_deadline(tmp_path: Path):
         in_process(tmp_path / "home", environ={"FEED_SERVING_DEADLINE": "300ms"}, clock=time.monotonic) as inside,
         client_of(inside.server.address) as client,
     ):
-        inside.pair.a.gate.clear()
-        inside.pair.b.gate.clear()
+        inside.pair.hang()
         assert str(client.get(f"/v1/users/{USER}/feed", 504)["type"]).endswith(":deadline-exceeded")
 
 
@@ -446,8 +427,7 @@ def test_a_request_has_a_deadline(tmp_path: Path):
 def test_it_drains_and_finishes_what_is_under_way(tmp_path: Path):
     with in_process(tmp_path / "home", environ={"FEED_SERVING_DEADLINE": "60s"}) as inside:
         inside.pair.fill(range(1, 3))
-        inside.pair.a.gate.clear()
-        inside.pair.b.gate.clear()
+        inside.pair.hang()
         answers: list[httpx.Response] = []
         url = f"{inside.server.address}/v1/users/{USER}/feed"
         asking = threading.Thread(target=lambda: answers.append(httpx.get(url, timeout=DEADLINE_S)))
@@ -461,8 +441,7 @@ def test_it_drains_and_finishes_what_is_under_way(tmp_path: Path):
         eventually(lambda: not inside.accepts(), "no new connection is taken")
         assert inside.server.is_running()
         assert not answers
-        inside.pair.a.gate.set()
-        inside.pair.b.gate.set()
+        inside.pair.release()
         asking.join(DEADLINE_S)
         assert [answer.status_code for answer in answers] == [200]
         eventually(lambda: not inside.server.is_running(), "it ends")

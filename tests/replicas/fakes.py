@@ -68,9 +68,17 @@ class Pair:
         for name in only:
             getattr(self, name).apply([mutations.put([(USER, 100)], [(pin, 1_000 + pin) for pin in pins])])
 
+    def hang(self) -> None:
+        """From now on, reads of both wait for `release`."""
+        self.a.gate.clear()
+        self.b.gate.clear()
+
+    def release(self) -> None:
+        self.a.gate.set()
+        self.b.gate.set()
+
     def close(self) -> None:
-        for store in (self.a, self.b):
-            store.gate.set()
+        self.release()
         self.replicas.close()
 
 

@@ -150,8 +150,7 @@ def test_the_deadline_goes_down_to_the_store(pair: Pair, pages: FeedPages):
 
 
 def test_where_all_clusters_hang_the_deadline_holds(timed: Pair, timed_pages: FeedPages):
-    timed.a.gate.clear()
-    timed.b.gate.clear()
+    timed.hang()
     with pytest.raises(DeadlineExceededError):
         timed_pages.page(USER, 3, None, time.monotonic() + 0.2)
 
