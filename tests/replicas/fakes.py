@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 from feedstore.domain import Entry
 from feedstore.following import FEEDS, feed_table, mutations
-from feedstore.replicas.attempts import OnThreads
-from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource
+from feedstore.replicas.attempts import InPlace, OnThreads
+from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource, TracedReplicas
+from feedstore.tracing import Tracer
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import PROGRESS, progress_table
 from tests.widecolumn.memory_store import MemoryStore
@@ -42,27 +43,33 @@ class FakeStore(MemoryStore):
         return super().read(row, after, limit)
 
 
+def replica(name: str, store: MemoryStore) -> Replica:
+    """store: its feeds."""
+    return Replica(name, {FEEDS: store, PROGRESS: MemoryStore(progress_table(WINDOW_MS))})
+
+
 class Pair:
-    """Two clusters across a network, a before b. Time does not pass, so that no read is slow, unless there is a
-    clock. clock: for whatever reads them, too.
+    """Two clusters across a network, or in files of this machine (`in_place`), a before b. Time does not pass, so that
+    no read is slow, unless there is a clock. clock: for whatever reads them, too. tracer: if reads are traced.
     """
 
-    def __init__(self, at_most: int = 8, clock: Callable[[], float] | None = None) -> None:
+    def __init__(
+        self,
+        at_most: int = 8,
+        clock: Callable[[], float] | None = None,
+        *,
+        in_place: bool = False,
+        tracer: Tracer | None = None,
+    ) -> None:
         self.a, self.b = FakeStore(), FakeStore()
         self.now_s = NOW_S
         self.clock = clock or (lambda: self.now_s)
-        self.replicas = Replicas(
-            [
-                ReplicaSource(
-                    Replica(name, {FEEDS: store, PROGRESS: MemoryStore(progress_table(WINDOW_MS))}),
-                    OnThreads(name, at_most),
-                )
-                for name, store in (("a", self.a), ("b", self.b))
-            ],
-            lambda: NOW_MS,
-            LONG_S,
-            self.clock,
-        )
+        sources = [
+            ReplicaSource(replica(name, store), InPlace() if in_place else OnThreads(name, at_most))
+            for name, store in (("a", self.a), ("b", self.b))
+        ]
+        about = (sources, lambda: NOW_MS, LONG_S, self.clock)
+        self.replicas = Replicas(*about) if tracer is None else TracedReplicas(*about, tracer)
 
     def fill(self, pins: range, *, only: str = "ab") -> None:
         for name in only:

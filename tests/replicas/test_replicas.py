@@ -21,7 +21,7 @@ from feedstore.replicas.replicas import DeadlineExceededError, Replica, Replicas
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import MARK_MAX_MS, PROGRESS, Progress, Through, progress_table
-from tests.replicas.fakes import CAP, LONG_S, NOW_MS, USER, FakeStore, Pair, newest, until
+from tests.replicas.fakes import CAP, LONG_S, NOW_MS, USER, FakeStore, Pair, newest, replica, until
 from tests.widecolumn.memory_store import MemoryStore
 
 ROW = row_key(USER)
@@ -328,12 +328,7 @@ def test_rule_10_what_is_heard_of_while_a_row_is_read_does_not_count_for_it(acro
 
     store = CatchesUp()
     reads = OnThreads("a", 8) if across_a_network else InPlace()
-    replicas = Replicas(
-        [ReplicaSource(Replica("a", {FEEDS: store, PROGRESS: MemoryStore(progress_table(1_000))}), reads)],
-        lambda: NOW_MS,
-        LONG_S,
-        time.monotonic,
-    )
+    replicas = Replicas([ReplicaSource(replica("a", store), reads)], lambda: NOW_MS, LONG_S, time.monotonic)
     heard.append(replicas)
     replicas.set_watermark("a", NOW_MS - 4_000)
     behind_ms = [FeedPages(replicas, CAP).page(USER, 3).behind_ms for _ in range(2)]
@@ -424,24 +419,12 @@ def test_a_cluster_whose_watermark_cannot_be_read_holds_up_nobody():
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class InMemory:
-    """Two clusters in files of this machine."""
-
-    def __init__(self) -> None:
-        self.a, self.b = FakeStore(), FakeStore()
-        self.replicas = Replicas(
-            [
-                ReplicaSource(Replica(name, {FEEDS: store, PROGRESS: MemoryStore(progress_table(1_000))}), InPlace())
-                for name, store in (("a", self.a), ("b", self.b))
-            ],
-            lambda: NOW_MS,
-            LONG_S,
-            time.monotonic,
-        )
+def in_files() -> Pair:
+    return Pair(clock=time.monotonic, in_place=True)
 
 
 def test_a_cluster_in_files_is_read_by_the_callers_own_thread(monkeypatch: pytest.MonkeyPatch):
-    pair = InMemory()
+    pair = in_files()
     readers: list[int] = []
     read = pair.a.read
 
@@ -455,7 +438,7 @@ def test_a_cluster_in_files_is_read_by_the_callers_own_thread(monkeypatch: pytes
 
 
 def test_a_cluster_in_files_fails_over_opens_its_breaker_and_comes_back():
-    pair = InMemory()
+    pair = in_files()
     pair.a.fails = True
     for _ in range(3 * FAILURES):
         assert pair.replicas.read(FEEDS, ROW, None, 3).served_by == "b"
@@ -466,7 +449,7 @@ def test_a_cluster_in_files_fails_over_opens_its_breaker_and_comes_back():
 
 
 def test_failures_that_are_not_in_a_row_open_nothing():
-    pair = InMemory()
+    pair = in_files()
     for _ in range(3 * FAILURES):
         pair.a.fails = True
         assert pair.replicas.read(FEEDS, ROW, None, 3).served_by == "b"
