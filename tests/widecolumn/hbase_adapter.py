@@ -16,6 +16,7 @@ import numpy as np
 from hbase_regions import Regions
 
 from deploy.local import Stack
+from feedstore.metering import UNCOUNTED
 from feedstore.widecolumn import (
     Cell,
     DeleteCells,
@@ -188,7 +189,9 @@ def region_servers() -> RegionServers:
 
 def direct_reads(cluster: HBaseCluster, table: Table, servers: RegionServers) -> DirectReads:
     """Reads of region servers alone: what they do not answer is None. A look for them takes place at once."""
-    return DirectReads("a", table, lambda: cluster.regions(table.name), servers, 5_000, time.monotonic, look_at_once)
+    return DirectReads(
+        "a", table, lambda: cluster.regions(table.name), servers, 5_000, time.monotonic, look_at_once, UNCOUNTED
+    )
 
 
 class DirectStore(PrefixedStore):

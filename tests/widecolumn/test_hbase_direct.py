@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
-from feedstore.metering import Counting
+from feedstore.metering import UNCOUNTED, Counting
 from feedstore.widecolumn import Table, UnavailableError
 from feedstore.widecolumn.hbase import direct
 from feedstore.widecolumn.hbase.addresses import Address
@@ -105,12 +105,22 @@ class World:
         meanwhile()
         raise error
 
-    def reads(self) -> DirectReads:
-        def clock() -> float:
-            return self.now_s
+    def clock(self) -> float:
+        return self.now_s
 
-        servers = RegionServers(self.connect, 4, clock)
-        return DirectReads("a", TABLE, self.look_up, servers, WITHIN_MS, clock, self.waiting.append, self.meter)
+    def servers(self, size: int = 4) -> RegionServers:
+        return RegionServers(self.connect, size, self.clock)
+
+    def reads(self, servers: RegionServers | None = None, table: Table = TABLE) -> DirectReads:
+        servers = servers or self.servers()
+        return DirectReads("a", table, self.look_up, servers, WITHIN_MS, self.clock, self.waiting.append, self.meter)
+
+    def looked_up(self, servers: RegionServers | None = None, table: Table = TABLE) -> DirectReads:
+        """Reads of a table whose regions were looked up."""
+        reads = self.reads(servers, table)
+        assert reads.cells(ROW) is None
+        self.look()
+        return reads
 
     def counted(self) -> dict[tuple[str, ...], float]:
         return {each.labels: each.value for each in self.meter.counts().counters}
@@ -131,21 +141,18 @@ def world() -> World:
 @pytest.fixture
 def reads(world: World) -> DirectReads:
     """Regions were looked up."""
-    found = world.reads()
-    assert found.cells(ROW, None, 9, None) is None
-    world.look()
-    return found
+    return world.looked_up()
 
 
 def test_a_read_does_not_wait_for_the_first_look(world: World):
     reads = world.reads()
-    assert reads.cells(ROW, None, 9, None) is None
-    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(ROW) is None
+    assert reads.cells(ROW) is None
     assert (len(world.waiting), world.looks, world.asked) == (1, 0, [])
 
 
 def test_the_server_of_a_rows_region_is_asked(world: World, reads: DirectReads):
-    assert reads.cells(ROW, None, 9, None) == [(A, 5), (B, 5)]
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
     assert reads.cells(HIGHER_ROW, A, 1, None) == [(B, 5)]
     assert [(each.server, each.region, each.row) for each in world.asked] == [
         (S1, LOW.name, ROW),
@@ -160,37 +167,35 @@ def test_the_first_row_of_a_region_is_in_it(world: World, reads: DirectReads):
 
 def test_a_region_that_moved_is_left_to_the_gateways_until_it_is_looked_up(world: World, reads: DirectReads):
     world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
-    assert reads.cells(ROW, None, 9, None) is None
-    assert reads.cells(ROW, None, 9, None) is None
-    assert reads.cells(HIGHER_ROW, None, 9, None) == [(A, 5), (B, 5)]
+    assert reads.cells(ROW) is None
+    assert reads.cells(ROW) is None
+    assert reads.cells(HIGHER_ROW) == [(A, 5), (B, 5)]
     assert [each.server for each in world.asked] == [S1, S2]
 
     world.regions = [LOW._replace(server=S2), HIGH]
     del world.errors[LOW.name]
     world.now_s += LOOK_S
-    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(ROW) is None
     world.look()
-    assert reads.cells(ROW, None, 9, None) == [(A, 5), (B, 5)]
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
     assert world.asked[0].server == S2
 
 
 @pytest.mark.parametrize("error", [TimeoutError("timed out"), ValueError("garbage")])
 def test_a_server_that_breaks_off_is_not_asked_again(world: World, error: Exception):
     world.regions = [LOW, HIGH._replace(server=S1)]
-    reads = world.reads()
-    reads.cells(ROW, None, 9, None)
-    world.look()
+    reads = world.looked_up()
     world.errors[S1] = error
-    assert reads.cells(ROW, None, 9, None) is None
-    assert reads.cells(HIGHER_ROW, None, 9, None) is None
+    assert reads.cells(ROW) is None
+    assert reads.cells(HIGHER_ROW) is None
     assert len(world.asked) == 1
 
 
 def test_a_server_that_was_started_again_is_asked_on_a_new_connection(world: World, reads: DirectReads):
-    reads.cells(ROW, None, 9, None)
+    reads.cells(ROW)
     world.errors[S1] = ConnectionResetError("the server closed the connection")
     seen = len(world.asked)
-    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(ROW) is None
     assert len(world.asked) == seen + 2
 
 
@@ -258,31 +263,27 @@ def test_no_server_is_asked_if_the_time_is_over(world: World, reads: DirectReads
 
 def test_a_server_that_cannot_be_reached_costs_no_read_anything(world: World):
     world.refusing = {S1}
-    reads = world.reads()
-    reads.cells(ROW, None, 9, None)
-    world.look()
-    assert reads.cells(ROW, None, 9, None) is None
-    assert reads.cells(HIGHER_ROW, None, 9, None) == [(A, 5), (B, 5)]
+    reads = world.looked_up()
+    assert reads.cells(ROW) is None
+    assert reads.cells(HIGHER_ROW) == [(A, 5), (B, 5)]
     assert [each.server for each in world.asked] == [S2]
 
 
 def test_a_server_must_answer_a_look(world: World):
     reads = world.reads()
-    reads.cells(ROW, None, 9, None)
+    reads.cells(ROW)
     world.errors[S1] = TimeoutError("timed out")
     [look] = world.waiting
     look()
     assert {(each.server, each.within_s) for each in world.asked} == {(S1, ANSWERS_WITHIN_S), (S2, ANSWERS_WITHIN_S)}
-    assert reads.cells(ROW, None, 9, None) is None
+    assert reads.cells(ROW) is None
 
 
 def test_a_region_that_its_server_refuses_is_the_only_one_left_to_the_gateways(world: World):
     """HBase's catalog may say that a region is open where it is not, and a file of one region may be unreadable."""
     world.regions = [LOW, HIGH._replace(server=S1)]
     world.errors[HIGH.name] = AnsweredError("not online here", may_retry=False)
-    reads = world.reads()
-    reads.cells(ROW)
-    world.look()
+    reads = world.looked_up()
     assert reads.cells(ROW) == [(A, 5), (B, 5)]
     assert reads.cells(HIGHER_ROW) is None
     world.now_s += LOOK_S
@@ -292,11 +293,9 @@ def test_a_region_that_its_server_refuses_is_the_only_one_left_to_the_gateways(w
 
 def test_a_region_without_a_server_is_the_gateways(world: World):
     world.regions = [LOW, HIGH._replace(server=None)]
-    reads = world.reads()
-    reads.cells(ROW, None, 9, None)
-    world.look()
-    assert reads.cells(HIGHER_ROW, None, 9, None) is None
-    assert reads.cells(ROW, None, 9, None) == [(A, 5), (B, 5)]
+    reads = world.looked_up()
+    assert reads.cells(HIGHER_ROW) is None
+    assert reads.cells(ROW) == [(A, 5), (B, 5)]
 
 
 def test_looks_are_rare_while_something_is_away(world: World):
@@ -305,7 +304,7 @@ def test_looks_are_rare_while_something_is_away(world: World):
     began_s = world.now_s
     looked_s = []
     while world.now_s < began_s + 200:
-        reads.cells(ROW, None, 9, None)
+        reads.cells(ROW)
         if world.waiting:
             looked_s.append(world.now_s - began_s)
             world.look()
@@ -317,24 +316,24 @@ def test_looks_are_as_often_as_before_once_all_is_well(world: World):
     world.regions = UnavailableError("no gateway answers")
     reads = world.reads()
     for _ in range(9):
-        reads.cells(ROW, None, 9, None)
+        reads.cells(ROW)
         world.look()
         world.now_s += LOOK_S_MAX
     world.regions = [LOW, HIGH]
-    reads.cells(ROW, None, 9, None)
+    reads.cells(ROW)
     world.look()
     world.errors[LOW.name] = AnsweredError("not online here", may_retry=False)
-    reads.cells(ROW, None, 9, None)
+    reads.cells(ROW)
     assert world.waiting == []
     world.now_s += LOOK_S
-    reads.cells(ROW, None, 9, None)
+    reads.cells(ROW)
     assert len(world.waiting) == 1
 
 
 def test_a_server_whose_connections_are_all_in_use_is_not_lost_by_it(world: World):
     times = itertools.count(100, 0.05)  # s: time passes with each look at the clock
     servers = RegionServers(world.connect, 1, lambda: next(times))
-    reads = DirectReads("a", TABLE, world.look_up, servers, 800, lambda: next(times), world.waiting.append)
+    reads = DirectReads("a", TABLE, world.look_up, servers, 800, lambda: next(times), world.waiting.append, UNCOUNTED)
     reads.cells(ROW)
     world.look()
     found: list[list[tuple[bytes, int]] | None] = []
@@ -361,10 +360,8 @@ def test_a_server_that_still_answers_for_a_region_that_it_has_lost_is_not_asked_
 @pytest.mark.parametrize("had_one", [True, False])
 def test_a_server_is_not_lost_by_a_read_that_waited_for_a_connection(world: World, had_one: bool):
     """If a server is slow for a moment, reads wait for each other, and little of their time is left for it."""
-    servers = RegionServers(world.connect, 1, lambda: world.now_s)
-    reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, lambda: world.now_s, world.waiting.append)
-    reads.cells(ROW)
-    world.look()
+    servers = world.servers(size=1)
+    reads = world.looked_up(servers)
     pool = servers.at(S1)._pool
     lease = pool.take(world.now_s + 1)
 
@@ -385,7 +382,8 @@ def test_a_server_is_not_lost_by_a_read_that_waited_for_a_connection(world: Worl
 def test_a_look_does_not_lose_a_server_whose_connections_are_all_in_use(world: World, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(direct, "ANSWERS_WITHIN_S", 0.05)
     servers = RegionServers(world.connect, 1, time.monotonic)
-    reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, time.monotonic, world.waiting.append)
+    waiting = world.waiting.append
+    reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, time.monotonic, waiting, UNCOUNTED)
     reads.cells(ROW)
     servers.at(S1).call(lambda _: world.look(), 10_000)
     assert world.closed == []
@@ -394,14 +392,9 @@ def test_a_look_does_not_lose_a_server_whose_connections_are_all_in_use(world: W
 
 def test_connections_to_a_server_go_once_no_table_needs_it(world: World):
     """A region server that is started again under another name, as in a container, would leave its sockets here."""
-    servers = RegionServers(world.connect, 4, lambda: world.now_s)
-    each = [
-        DirectReads("a", table, world.look_up, servers, WITHIN_MS, lambda: world.now_s, world.waiting.append)
-        for table in (TABLE, Table("other", 2, 3, trim=None, purge_window_ms=0))
-    ]
-    for reads in each:
-        reads.cells(ROW)
-        world.look()
+    servers = world.servers()
+    tables = TABLE, Table("other", 2, 3, trim=None, purge_window_ms=0)
+    each = [world.looked_up(servers, table) for table in tables]
     world.regions = [LOW._replace(server=S3), HIGH]
     for reads in each:
         assert world.closed == []
@@ -420,8 +413,7 @@ def test_a_look_that_cannot_begin_costs_no_read_anything(world: World):
         refused.append(look)
         raise RuntimeError("can't start new thread")
 
-    servers = RegionServers(world.connect, 4, lambda: world.now_s)
-    reads = DirectReads("a", TABLE, world.look_up, servers, WITHIN_MS, lambda: world.now_s, refuse)
+    reads = DirectReads("a", TABLE, world.look_up, world.servers(), WITHIN_MS, world.clock, refuse, UNCOUNTED)
     assert [reads.cells(ROW), reads.cells(ROW)] == [None, None]
     assert len(refused) == 2, "the next read tries it again"
 
@@ -442,7 +434,7 @@ def test_reads_are_counted_by_who_answers_them(world: World):
 
 
 def test_a_closed_cluster_is_not_asked(world: World):
-    servers = RegionServers(world.connect, 4, lambda: world.now_s)
+    servers = world.servers()
     servers.close()
     with pytest.raises(UnavailableError, match="closed"):
         servers.at(S1)

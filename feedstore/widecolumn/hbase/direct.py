@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 
 from feedstore.background import Background, BackgroundLook
-from feedstore.metering import UNCOUNTED, Meter
+from feedstore.metering import Meter
 from feedstore.widecolumn import metrics
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.gateways import Gateways
@@ -103,7 +103,7 @@ class DirectReads:
         within_ms: int,
         clock: Callable[[], float],
         background: Background,
-        meter: Meter = UNCOUNTED,
+        meter: Meter,
     ) -> None:
         self._cluster = cluster
         self._table = table
