@@ -74,6 +74,11 @@ def check_problem(answer: httpx.Response) -> None:
     assert ("retry-after" in answer.headers) == (answer.status_code in {503, 504})
 
 
+def kind(problem: dict[str, object]) -> str:
+    """The kind of a problem document."""
+    return str(problem["type"]).rpartition(":")[2]
+
+
 @contextmanager
 def client_of(address: str, token: str = "", operator: str = "") -> Iterator[Client]:
     def headers(brought: str) -> dict[str, str]:

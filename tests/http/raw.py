@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from http_servers import kind
+
 from tests.cli.command import DEADLINE_S
 
 GET = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
@@ -37,10 +39,15 @@ class Sent:
 
     def problem(self) -> str:
         """The kind of the last answer, which must be a refusal that closes."""
-        head, _, body = self.answer[self.answer.rindex(b"HTTP/1.1") :].partition(b"\r\n\r\n")
-        assert b"application/problem+json" in head, self.answer
-        assert b"connection: close" in head.lower(), self.answer
-        return str(json.loads(body)["type"]).rpartition(":")[2]
+        return kind(problem(self.answer))
+
+
+def problem(answers: bytes) -> dict[str, object]:
+    """The document of the last of some answers, which must be a refusal that closes."""
+    head, _, body = answers[answers.rindex(b"HTTP/1.1") :].partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head, answers
+    assert b"connection: close" in head.lower(), answers
+    return dict(json.loads(body))
 
 
 def send(connection: socket.socket, parts: Iterable[bytes], *, every_s: float = 0.0, within_s: float) -> Sent:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from http_servers import Client, InProcess, check_problem, client_of, in_process
+from http_servers import Client, InProcess, check_problem, client_of, in_process, kind
 
 from feedstore.boards import Boards, Move
 from feedstore.boards.wire import CURSOR_CHARS_MAX
@@ -46,10 +46,6 @@ def order(client: Client) -> list[int]:
 
 def place(client: Client, pin: int, status: int = 200, **body: Any) -> Any:
     return client.post(f"{URL}/{pin}/place", body, status)
-
-
-def kind(document: dict[str, object]) -> str:
-    return str(document["type"]).rpartition(":")[2]
 
 
 def test_a_pin_goes_where_it_is_put(web: Client):

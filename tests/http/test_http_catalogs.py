@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import schemathesis
 from catalog_servers import KNOWN_MS, NEW_MS, OLD_MS, Shelf, shelf
-from http_servers import Client, client_of, feedctl_serve
+from http_servers import Client, client_of, feedctl_serve, kind
 from hypothesis import HealthCheck, settings
 from prometheus_client.parser import text_string_to_metric_families
 from schemathesis.schemas import BaseSchema
@@ -33,10 +33,6 @@ from tests.replicas.fakes import LONG_S, NOW_MS
 
 PINS = range(1, 11)
 GET, ADS = "/v1/catalogs/pins/get", "/v1/catalogs/ads/get"
-
-
-def kind(document: dict[str, object]) -> str:
-    return str(document["type"]).rpartition(":")[2]
 
 
 def state(client: Client, name: str = "pins") -> Any:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from catalog_servers import KNOWN_MS, Shelf, shelf
-from http_servers import Client, client_of
+from http_servers import Client, client_of, kind
 
 from feedstore.catalog.cache import Lifetimes
 from feedstore.following.service import FeedService
@@ -23,10 +23,6 @@ either = pytest.mark.parametrize("hangs", [False, True], ids=["fails", "hangs"])
 
 def pins(page: dict[str, Any]) -> list[str]:
     return [line["pin"] for line in page["entries"]]
-
-
-def kind(document: dict[str, object]) -> str:
-    return str(document["type"]).rpartition(":")[2]
 
 
 @either

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from http_servers import Client, InProcess, check_problem, client_of
+from http_servers import Client, InProcess, check_problem, client_of, kind
 
 from feedstore.boards import endpoints as board_endpoints
 from feedstore.catalog import endpoints as catalog_endpoints
@@ -15,10 +15,6 @@ from tests.cli.command import eventually
 from tests.replicas.fakes import USER
 
 FOLLOW = {"follower": "1", "user": "2"}
-
-
-def kind(document: dict[str, object]) -> str:
-    return str(document["type"]).rpartition(":")[2]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from http_servers import InProcess, check_problem, client_of, feedctl_serve, in_process, read_to_end
+from http_servers import InProcess, check_problem, client_of, feedctl_serve, in_process, kind, read_to_end
+from raw import problem
 
 from feedstore.app.http import WAITING_FOR_EACH_THREAD
 from feedstore.follows.port import FollowStoreUnavailableError
@@ -48,15 +49,9 @@ def answers_to_end(connection: socket.socket) -> list[bytes]:
     return [b"HTTP/1.1" + answer for answer in read_to_end(connection).split(b"HTTP/1.1")[1:]]
 
 
-def problem(raw: bytes) -> dict[str, object]:
-    head, _, body = raw.partition(b"\r\n\r\n")
-    assert b"application/problem+json" in head
-    assert b"connection: close" in head
-    return dict(json.loads(body))
-
-
-def kind(raw: bytes) -> str:
-    return str(problem(raw)["type"]).rpartition(":")[2]
+def refused(raw: bytes) -> str:
+    """The kind of a refusal."""
+    return kind(problem(raw))
 
 
 # Answers in one piece
@@ -189,7 +184,7 @@ def test_empty_lines_are_bounded(inside: InProcess):
         connection.sendall(HEAD + b"\r\n")
         assert connection.recv(65_536).startswith(b"HTTP/1.1 200 ")
         connection.sendall(b"\r\n" * HEAD_BYTES_MAX)
-        assert kind(read_to_end(connection)) == "head-too-large"
+        assert refused(read_to_end(connection)) == "head-too-large"
 
 
 def test_a_client_that_ends_in_the_middle_of_a_request_is_closed(inside: InProcess):
@@ -233,7 +228,7 @@ def test_a_client_of_http_1_0_is_not_asked_for_the_body(inside: InProcess):
 
 def test_a_client_that_says_nothing_is_told_and_closed(hasty: InProcess):
     with closing(hasty.connect()) as connection:
-        assert kind(read_to_end(connection)) == "request-timeout"
+        assert refused(read_to_end(connection)) == "request-timeout"
 
 
 @pytest.mark.parametrize(
@@ -261,7 +256,7 @@ def test_a_head_that_drips_is_closed_however_it_drips(hasty: InProcess, begun: b
         finally:
             stopped.set()
             dripping.join()
-        assert kind(answer) == "request-timeout"
+        assert refused(answer) == "request-timeout"
 
 
 def test_a_body_that_does_not_come_is_given_up(hasty: InProcess):
@@ -270,7 +265,7 @@ def test_a_body_that_does_not_come_is_given_up(hasty: InProcess):
             b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b'Content-Length: 100\r\n\r\n{"follower"'
         )
-        assert kind(read_to_end(connection)) == "request-timeout"
+        assert refused(read_to_end(connection)) == "request-timeout"
 
 
 def test_a_connection_that_was_kept_goes_on(hasty: InProcess):
@@ -296,7 +291,7 @@ def test_a_connection_that_was_kept_goes_on(hasty: InProcess):
 def test_a_line_and_a_head_are_bounded(inside: InProcess, begun: bytes, rest: bytes):
     with closing(inside.connect()) as connection:
         connection.sendall(begun + b"x" * (HEAD_BYTES_MAX + 1) + rest)
-        assert kind(read_to_end(connection)) == "head-too-large"
+        assert refused(read_to_end(connection)) == "head-too-large"
 
 
 @pytest.mark.parametrize(
@@ -306,7 +301,7 @@ def test_what_is_no_http_is_told_so(inside: InProcess, raw: bytes):
     with closing(inside.connect()) as connection:
         connection.sendall(raw)
         document = read_to_end(connection)
-    assert kind(document) == "malformed-request"
+    assert refused(document) == "malformed-request"
     without = ", without TLS" if raw.startswith(b"\x16") else ""
     assert f"expected an HTTP request{without}: " in str(problem(document)["detail"])
 
@@ -316,7 +311,7 @@ def test_an_absolute_target_without_a_path_is_said_to_have_none(inside: InProces
     with closing(inside.connect()) as connection:
         connection.sendall(b"GET " + target + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         answer = read_to_end(connection)
-    assert kind(answer) == "malformed-request"
+    assert refused(answer) == "malformed-request"
     assert b"has no path" in answer
 
 
@@ -327,7 +322,7 @@ def test_connections_are_bounded(small: InProcess):
             connection.sendall(HEAD)
         # Which one of them is the fifth is the kernel's to say: it may hold them in several queues.
         answered, _, _ = select.select(connections, [], [], DEADLINE_S)
-        assert [kind(read_to_end(each)) for each in answered] == ["overloaded"]
+        assert [refused(read_to_end(each)) for each in answered] == ["overloaded"]
         opened.close()
 
         def answers() -> bool:
