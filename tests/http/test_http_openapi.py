@@ -6,16 +6,9 @@ from typing import Any
 import httpx
 import pytest
 import schemathesis
+from described import a_few, ask, schema_of
 from http_servers import Client, check_problem
-from hypothesis import HealthCheck, settings
-from schemathesis.checks import not_a_server_error
 from schemathesis.schemas import BaseSchema
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    negative_data_rejection,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from feedstore.app.http import DESCRIPTION, ENDPOINTS
 from feedstore.catalog import endpoints as of_catalogs
@@ -27,31 +20,13 @@ _schema = schemathesis.pytest.from_fixture("described")
 
 @pytest.fixture
 def described() -> BaseSchema:
-    schema = schemathesis.openapi.from_dict(json.loads(description.document(ENDPOINTS, DESCRIPTION)))
-    schema.config.generation.update(deterministic=True)
-    return schema
+    return schema_of(ENDPOINTS)
 
 
 @_schema.parametrize()
-@settings(
-    max_examples=12,
-    derandomize=True,
-    database=None,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+@a_few
 def test_every_answer_is_one_that_is_described(case: schemathesis.Case, address: str):
-    answer = case.call(base_url=address)
-    case.validate_response(
-        answer,
-        checks=[
-            not_a_server_error,
-            status_code_conformance,
-            content_type_conformance,
-            response_schema_conformance,
-            negative_data_rejection,
-        ],
-    )
+    assert ask(case, address) < 500
 
 
 def test_the_description_is_served_and_complete(client: Client):
