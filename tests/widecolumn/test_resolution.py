@@ -3,7 +3,6 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedstore.widecolumn import Cell
 from feedstore.widecolumn.resolution import Version, garbage, visible
 
 VERSIONS = st.sets(st.builds(Version, st.sampled_from([b"a", b"b", b"c", b"d"]), st.integers(1, 9), st.booleans()))
@@ -17,30 +16,12 @@ def marker(column: bytes, timestamp: int) -> Version:
     return Version(column, timestamp, is_marker=True)
 
 
-def test_the_newest_put_is_visible():
-    assert visible([put(b"a", 2), put(b"a", 3), put(b"a", 1)]) == [Cell(b"a", 3)]
-
-
-def test_a_marker_masks_what_is_at_or_below_it():
-    assert visible([put(b"a", 2), marker(b"a", 2)]) == []
-    assert visible([put(b"a", 3), marker(b"a", 2)]) == [Cell(b"a", 3)]
-
-
-def test_cells_come_in_column_order():
-    assert visible([put(b"b", 1), put(b"a", 9)]) == [Cell(b"a", 9), Cell(b"b", 1)]
-
-
 def test_garbage_is_sorted_by_reason():
     versions = [put(b"a", 5), put(b"a", 4), put(b"b", 3), marker(b"b", 3), marker(b"b", 2), put(b"c", 1)]
     drop = garbage(versions, keep=1, now_ms=103, purge_window_ms=100)
     assert drop.trimmed == [put(b"c", 1)]
     assert drop.masked == [put(b"a", 4), put(b"b", 3)]
     assert drop.markers == [marker(b"b", 2)]
-
-
-def test_only_live_columns_count_towards_keep():
-    versions = [marker(b"a", 9), put(b"a", 1), put(b"b", 1), put(b"b", 2), put(b"c", 1)]
-    assert garbage(versions, keep=2, now_ms=9, purge_window_ms=100).trimmed == []
 
 
 @given(VERSIONS, st.none() | st.integers(1, 4), st.integers(0, 20), st.integers(0, 10))
