@@ -1,13 +1,11 @@
 """Snapshots, as an operator takes and restores them in HBase's own shell: no gateway offers them."""
 
-import time
-from collections.abc import Callable
 from typing import Final
 
+from tests.cli.command import eventually
 from tests.widecolumn.hbase_wire import Ask, conversation, fields, number, text
 
 TIMEOUT_S: Final = 120.0
-_ASK_S: Final = 0.05
 _FLUSH: Final = 1
 _FINISHED: Final = 2
 
@@ -23,7 +21,9 @@ class Snapshots:
         snapshot = text(1, _described(name, table))
         with conversation(self._master, "MasterService") as ask:
             ask("Snapshot", snapshot)
-            _wait(lambda: dict(fields(ask("IsSnapshotDone", snapshot))).get(1, 0) == 1, f"snapshot {name}")
+            eventually(
+                lambda: dict(fields(ask("IsSnapshotDone", snapshot))).get(1, 0) == 1, f"snapshot {name}", TIMEOUT_S
+            )
 
     def restore(self, name: str, table: str) -> None:
         """The table is away meanwhile."""
@@ -52,11 +52,4 @@ def _finish(ask: Ask, procedure: int, what: str) -> None:
         assert 5 not in answer, (what, answer[5])
         return bool(answer[1] == _FINISHED)
 
-    _wait(is_finished, what)
-
-
-def _wait(done: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not done():
-        assert time.monotonic() < deadline_s, f"timed out waiting for: {what}"
-        time.sleep(_ASK_S)
+    eventually(is_finished, what, TIMEOUT_S)

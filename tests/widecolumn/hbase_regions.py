@@ -3,13 +3,13 @@
 No gateway offers either, so this asks the region servers themselves.
 """
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from feedstore.widecolumn.hbase import HBaseCluster
-from tests.widecolumn.hbase_wire import TIMEOUT_S, conversation, fields, number, text
+from tests.cli.command import eventually
+from tests.widecolumn.hbase_wire import TIMEOUT_S, Ask, conversation, fields, number, text
 
 
 @dataclass(frozen=True)
@@ -78,10 +78,7 @@ class Regions:
         end = min((_start(each) for each in self.all() if _start(each) > start), default=b"")
         with conversation(master, "MasterService") as ask:
             ask("SplitRegion", text(1, described + text(3, start) + text(4, end)) + text(2, at))
-        deadline = time.monotonic() + TIMEOUT_S
-        while len(self.all()) != there + 1:
-            assert time.monotonic() < deadline, f"{region.name!r} is not split after {TIMEOUT_S} s"
-            time.sleep(0.05)
+        eventually(lambda: len(self.all()) == there + 1, f"the halves of {region.name!r}", TIMEOUT_S)
 
     @contextmanager
     def scanner(self, start: bytes, stop: bytes) -> Iterator[Callable[[int], list[bytes]]]:
@@ -116,13 +113,9 @@ def _specifier(region: Region) -> bytes:
     return number(1, 1) + text(2, region.name)
 
 
-def _compacts_no_more(ask: Callable[[str, bytes], bytes], region: Region) -> None:
-    deadline = time.monotonic() + TIMEOUT_S
-    while _state(ask("GetRegionInfo", text(1, _specifier(region)) + number(2, 1))):
-        assert time.monotonic() < deadline, f"{region.name!r} still compacts after {TIMEOUT_S} s"
-        time.sleep(0.01)
+def _compacts_no_more(ask: Ask, region: Region) -> None:
+    def is_over() -> bool:
+        info = dict(fields(ask("GetRegionInfo", text(1, _specifier(region)) + number(2, 1))))
+        return not info.get(2, 0)  # compaction_state: 0 is none
 
-
-def _state(answer: bytes) -> int:
-    """compaction_state: 0 is none."""
-    return int(dict(fields(answer)).get(2, 0))
+    eventually(is_over, f"the end of the compaction of {region.name!r}", TIMEOUT_S)

@@ -1,7 +1,5 @@
 """How many sorted runs pages of a table look into, and when a table is busy."""
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +17,7 @@ from feedstore.widecolumn.rocksdb.files import (
     REST_BYTES,
     Merging,
 )
+from tests.cli.command import eventually
 
 OTHER = Table("other", 1, 1, trim=None, purge_window_ms=0)
 CELLS = 150_000
@@ -69,13 +68,6 @@ def _writes(merging: Merging, count: int, size: int, others: int = 0) -> dict[st
     for number in range(JUDGED_WRITES):
         found |= merging.wrote("a", size) if number < count else merging.wrote("b", others)
     return found
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline_s, f"timed out waiting until {what}"
-        time.sleep(0.02)
 
 
 def _cells(number: int) -> PutCells:
