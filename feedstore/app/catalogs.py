@@ -4,6 +4,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, assert_never
 
@@ -154,8 +155,9 @@ def _open_served(config: Config, name: str) -> Iterator[ServedCatalog]:
         reads: Reads = InPlace() if in_files(config) else OnThreads(f"catalog-{name}", config.serving.reads_at_once)
         catalog = stack.enter_context(closing(Catalog(replicas, reads, cache, within_s, monotonic_s, clock_ms)))
         watch = CatalogWatch([source.name for source in sources], catalog.rolled_back, clock_ms)
-        looks = stack.enter_context(closing(Watermarks(sources, watch.look, replicas.set_known, monotonic_s)))
-        looks.wait(FIRST_LOOK_S)  # before anything is held: the first look cannot tell of a rollback before it
+        looks = {source.name: partial(watch.look, source) for source in sources}
+        watermarks = stack.enter_context(closing(Watermarks(looks, replicas.set_known, monotonic_s)))
+        watermarks.wait(FIRST_LOOK_S)  # before anything is held: the first look cannot tell of a rollback before it
         stores = {source.name: place(config, name, source.name).store for source in sources}
         yield ServedCatalog(catalog, watch, stores)
 

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, assert_never
 
 from feedstore.app.clusters import place
@@ -93,7 +94,8 @@ def reading_from(
             tracer,
         )
         stack.callback(found.close)
-        watermarks = Watermarks(ordered, trusted_watermark, found.set_watermark, monotonic_s)
+        looks = {each.name: partial(trusted_watermark, each) for each in ordered}
+        watermarks = Watermarks(looks, found.set_watermark, monotonic_s)
         stack.callback(watermarks.close)
         watermarks.wait(FIRST_LOOK_S)
         yield found

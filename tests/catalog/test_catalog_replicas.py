@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -155,9 +156,9 @@ def test_how_far_the_clusters_are_is_looked_at_and_kept_of_one_that_fails(
 ):
     pair.a.known_ms, pair.a.fails = 0, fails
     heard: dict[str, int | None] = {}
-    sources = [CatalogSource(name, getattr(pair, name), InPlace()) for name in "ab"]
     watch = CatalogWatch("ab", lambda: None, lambda: START_MS)
-    watching = Watermarks(sources, watch.look, heard.__setitem__, time.monotonic)
+    looks = {name: partial(watch.look, CatalogSource(name, getattr(pair, name), InPlace())) for name in "ab"}
+    watching = Watermarks(looks, heard.__setitem__, time.monotonic)
     watching.wait(LONG_S)
     watching.close()
     assert heard == said

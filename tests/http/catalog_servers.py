@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -164,8 +165,8 @@ def shelf(home: Path, text: str = "", lifetimes: Lifetimes | None = None) -> Ite
             )
             stack.enter_context(closing(catalog))
             watch = CatalogWatch([*clusters], catalog.rolled_back, lambda: NOW_MS)
-            looks = Watermarks(sources, watch.look, replicas.set_known, time.monotonic, LOOK_S)
-            stack.enter_context(closing(looks))
+            looks = {source.name: partial(watch.look, source) for source in sources}
+            stack.enter_context(closing(Watermarks(looks, replicas.set_known, time.monotonic, LOOK_S)))
             stores = {cluster: lambda fake=fake: fake for cluster, fake in clusters.items()}
             served[name] = ServedCatalog(catalog, watch, stores)
         service = CatalogService(served, OnThreads("swaps", 4), time.monotonic, lambda: NOW_MS)

@@ -3,7 +3,8 @@
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -353,17 +354,21 @@ def test_a_cluster_that_came_back_with_nothing_waits_until_it_has_caught_up(pair
     assert pages.page(USER, 3).served_by == "a"
 
 
+def looks_at(stores: Mapping[str, MemoryStore]) -> dict[str, Callable[[], int | None]]:
+    """stores: the progress of each cluster."""
+    return {
+        name: partial(trusted_watermark, Replica(name, {FEEDS: FakeStore(), PROGRESS: store}))
+        for name, store in stores.items()
+    }
+
+
 def test_watermarks_are_looked_at_beside_the_pages():
     stores = {name: MemoryStore(progress_table(1_000)) for name in ("a", "b")}
     Progress(stores["a"]).advance({Through(0, 1, 1): 4_200})
     stores["b"].close()
     heard: list[tuple[str, int | None]] = []
     watching = Watermarks(
-        [Replica(name, {FEEDS: FakeStore(), PROGRESS: store}) for name, store in stores.items()],
-        trusted_watermark,
-        lambda name, watermark_ms: heard.append((name, watermark_ms)),
-        time.monotonic,
-        every_s=0.001,
+        looks_at(stores), lambda name, watermark_ms: heard.append((name, watermark_ms)), time.monotonic, every_s=0.001
     )
     watching.wait(LONG_S)
     assert heard[0] == ("a", 4_200)
@@ -377,14 +382,14 @@ def test_a_fault_of_a_look_at_a_watermark_makes_it_unknown_until_the_next_look()
     answers = iter([4_200, ValueError("a fault of this program"), 4_300])
     heard: list[int | None] = []
 
-    def look(_: object) -> int | None:
+    def look() -> int | None:
         answer = next(answers, 4_400)
         if isinstance(answer, ValueError):
             raise answer
         return answer
 
     watching = Watermarks(
-        [Replica("a", {})], look, lambda _, watermark_ms: heard.append(watermark_ms), time.monotonic, every_s=0.001
+        {"a": look}, lambda _, watermark_ms: heard.append(watermark_ms), time.monotonic, every_s=0.001
     )
     until(lambda: 4_400 in heard, "it is looked at again")
     watching.close()
@@ -402,13 +407,7 @@ def test_a_cluster_whose_watermark_cannot_be_read_holds_up_nobody():
     stores = {"a": Stuck(progress_table(1_000)), "b": MemoryStore(progress_table(1_000))}
     Progress(stores["b"]).hold([(1, 2)])
     heard = threading.Event()
-    watching = Watermarks(
-        [Replica(name, {FEEDS: FakeStore(), PROGRESS: store}) for name, store in stores.items()],
-        trusted_watermark,
-        lambda *_: heard.set(),
-        time.monotonic,
-        every_s=0.001,
-    )
+    watching = Watermarks(looks_at(stores), lambda *_: heard.set(), time.monotonic, every_s=0.001)
     watching.wait(0.01)
     assert heard.wait(LONG_S)
     watching.close()
