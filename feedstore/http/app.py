@@ -243,8 +243,7 @@ class App:
         bytes_max = endpoint.body_bytes_max
 
         async def answer(request: Incoming) -> Response:
-            headers = request.headers
-            self._access.refuse(endpoint.scope, headers.get(b"authorization"), headers.get(b"host"))
+            self._access.refuse(endpoint.scope, request.headers)
             words, others = _NO_WORDS, request.path
             if endpoint.words:
                 words = {name: request.path[name] for name in endpoint.words}
@@ -270,8 +269,7 @@ class App:
         return _answer(_encode(Health() if self._served.stopped() is None else Health(worker="stopped")))
 
     async def _metrics_text(self, request: Incoming) -> Response:
-        headers = request.headers
-        self._access.refuse("read", headers.get(b"authorization"), headers.get(b"host"))
+        self._access.refuse("read", request.headers)
         requests = self._metrics.counts()
 
         def rendered() -> bytes:  # not on the loop: it takes tens of milliseconds
@@ -281,8 +279,7 @@ class App:
         return _answer(text, (b"content-type", exposition.MEDIA_TYPE.encode()))
 
     async def _token(self, request: Incoming) -> Response:
-        headers = request.headers
-        scopes = self._access.scopes(headers.get(b"authorization"), headers.get(b"host"))
+        scopes = self._access.scopes(request.headers)
         return _answer(_encode(Token([scope for scope in SCOPES if scope in scopes])))
 
     async def _openapi(self, request: Incoming) -> Response:  # noqa: ARG002 - the same for every caller

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
@@ -41,12 +41,12 @@ _TOKENS_MAX: Final = 100
 
 
 class Access(Protocol):
-    """Decides whether a request may do something. authorization, host: its headers."""
+    """Decides by the headers of a request whether it may do something."""
 
-    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
+    def refuse(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
         """Raises ProblemError if the request does not have a scope."""
 
-    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
+    def scopes(self, headers: Mapping[bytes, bytes]) -> frozenset[Scope]:
         """All scopes of a request. Raises ProblemError if it has none at all."""
 
 
@@ -95,14 +95,14 @@ class Tokens:
         self._tokens = _by_hash(path)
         self._looked_s = clock()
 
-    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
-        if scope not in self.scopes(authorization, host):
+    def refuse(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        if scope not in self.scopes(headers):
             raise ProblemError(problems.FORBIDDEN, f"this request needs a token with the scope {scope}")
 
-    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:  # noqa: ARG002 - any host
+    def scopes(self, headers: Mapping[bytes, bytes]) -> frozenset[Scope]:
         self._look()
-        token = (authorization or b"").partition(b" ")[2]
-        if _kind(authorization) != b"bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
+        kind, token = _authorization(headers)
+        if kind != b"bearer" or not 0 < len(token) <= _TOKEN_CHARS_MAX:
             raise _unauthenticated("send Authorization: Bearer TOKEN")
         found = self._tokens.get(hashlib.sha256(token).digest())
         if found is None:
@@ -155,16 +155,16 @@ class Loopback:
 
     _SCOPES: Final[frozenset[Scope]] = frozenset({"read", "write"})
 
-    def refuse(self, scope: Scope, authorization: bytes | None, host: bytes | None) -> None:
-        if scope not in self.scopes(authorization, host):
+    def refuse(self, scope: Scope, headers: Mapping[bytes, bytes]) -> None:
+        if scope not in self.scopes(headers):
             raise ProblemError(
                 problems.FORBIDDEN,
                 f"the scope {scope} needs a token: name a file in feed.toml ([http] tokens), then"
                 f" feedctl token new --name NAME --scope {scope}, then start the server again",
             )
 
-    def scopes(self, authorization: bytes | None, host: bytes | None) -> frozenset[Scope]:
-        if not _is_ours(host or b""):
+    def scopes(self, headers: Mapping[bytes, bytes]) -> frozenset[Scope]:
+        if not _is_ours(headers.get(b"host", b"")):
             raise ProblemError(
                 problems.MISDIRECTED,
                 "without tokens, the Host must be the loopback of this machine: let a proxy send localhost,"
@@ -172,14 +172,15 @@ class Loopback:
             )
         # A client with a token would believe that the token admits it, so it is refused. A proxy's Basic header is
         # ignored.
-        if authorization is not None and _kind(authorization) == b"bearer":
+        if b"authorization" in headers and _authorization(headers)[0] == b"bearer":
             raise _unauthenticated("this server was started without a tokens file, so it knows no token: send none")
         return self._SCOPES
 
 
-def _kind(authorization: bytes | None) -> bytes:
-    """The scheme of an Authorization header, in lower case."""
-    return (authorization or b"").partition(b" ")[0].lower()
+def _authorization(headers: Mapping[bytes, bytes]) -> tuple[bytes, bytes]:
+    """The scheme of an Authorization header, in lower case, and what follows; both are empty without one."""
+    scheme, _, rest = headers.get(b"authorization", b"").partition(b" ")
+    return scheme.lower(), rest
 
 
 def is_loopback(host: str) -> bool:

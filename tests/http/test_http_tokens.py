@@ -337,7 +337,7 @@ class _Clock:
 def _lets_in(tokens: Tokens, token: str) -> str:
     """Whether a token lets somebody in, or what is said of it."""
     try:
-        tokens.scopes(f"Bearer {token}".encode(), None)
+        tokens.scopes({b"authorization": f"Bearer {token}".encode()})
     except ProblemError as error:
         return str(error)
     return "yes"
