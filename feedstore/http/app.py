@@ -335,13 +335,7 @@ def _answer(content: bytes, media_type: Header = _JSON) -> Response:
 
 
 def _refusal(error: ProblemError, request_id: str) -> Response:
-    content = error.document(request_id)
-    headers = {
-        "content-type": problems.MEDIA_TYPE,
-        "content-length": str(len(content)),
-        "cache-control": "no-store",
-        **error.headers,
-    }
+    headers, content = error.answer(request_id)
     return Response(error.kind.status, _headers(headers), content)
 
 

@@ -486,13 +486,9 @@ class Connection(HttpToolsProtocol):
         request_id = secrets.token_hex(8)
         _log.info("http.refused", request_id=request_id, status=error.kind.status, error=error.for_log())
         self.clients.refused(error.kind.status)
-        content = error.document(request_id)
-        headers = {
+        headers, content = error.answer(request_id)
+        headers |= {
             **{name.decode(): value.decode() for name, value in self.server_state.default_headers},  # the date
-            **error.headers,
-            "content-type": problems.MEDIA_TYPE,
-            "content-length": str(len(content)),
-            "cache-control": "no-store",
             "x-request-id": request_id,
             "x-content-type-options": "nosniff",
             "connection": "close",

@@ -109,11 +109,14 @@ class ProblemError(Exception):
     def for_log(self) -> str:
         return f"{self.kind.name}: {self.cause}" if self.cause else self.kind.name
 
-    def document(self, request_id: str) -> bytes:
+    def answer(self, request_id: str) -> tuple[dict[str, str], bytes]:
+        """The headers and the content of the answer."""
         kind = self.kind
-        return msgspec.json.encode(
+        content = msgspec.json.encode(
             Problem(kind.type, kind.title, kind.status, self.detail, request_id, self.reason, self.between)
         )
+        about = {"content-type": MEDIA_TYPE, "content-length": str(len(content)), "cache-control": "no-store"}
+        return about | self.headers, content
 
 
 Known = Mapping[type[Exception], Kind]
