@@ -1,7 +1,6 @@
 """One table of an HBase cluster, behind the port."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from feedstore.portions import chunks
@@ -88,13 +87,7 @@ class HBaseStore:
     def cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
         for row in rows:
             check_row(self._table, row)
-        found: list[list[Cell]] = []
-        for some in chunks(rows, _ROWS_AT_ONCE):
-            gets = [structs.TGet(row, self._family) for row in some]
-            ask = partial(_cells_of, table=self._name, gets=gets)
-            answers = self._thrift2.call(ask, self._addresses.read_ms)
-            found += ([Cell(each.qualifier, each.timestamp) for each in answer.columnValues] for answer in answers)
-        return found
+        return [cells for some in chunks(rows, _ROWS_AT_ONCE) for cells in self._cells_of(some)]
 
     def masks(self, row: bytes, columns: Sequence[bytes]) -> list[Cell]:
         """Uses a raw scan, which returns puts and markers alike, with their timestamps. If a column is not visible, its
@@ -145,12 +138,13 @@ class HBaseStore:
         )
         return [(each.row, [cell.qualifier for cell in each.columnValues]) for each in found]
 
+    def _cells_of(self, rows: Sequence[bytes]) -> list[list[Cell]]:
+        gets = [structs.TGet(row, self._family) for row in rows]
+        answers = self._thrift2.call(lambda to: to.cells.getMultiple(self._name, gets), self._addresses.read_ms)
+        return [[Cell(each.qualifier, each.timestamp) for each in answer.columnValues] for answer in answers]
+
     def _write(self, frame: "Frame") -> None:
         self._thrift2.call(lambda to: to.send(frame.call, frame.message), self._addresses.write_ms)
 
     def _get(self, ask: Callable[[Thrift2Connection], Any], deadline_s: float | None = None) -> Any:
         return self._thrift2.call(ask, self._addresses.read_ms, deadline_s=deadline_s).columnValues
-
-
-def _cells_of(to: Thrift2Connection, *, table: bytes, gets: Sequence[Any]) -> Any:
-    return to.cells.getMultiple(table, gets)

@@ -521,12 +521,9 @@ class RocksStore:
                     visible.append(column)
         return visible
 
-    def _column(self, key: bytes) -> bytes:
-        return key[self._row_end : self._column_end]
-
     def _decode(self, key: bytes) -> Version:
         reversed_timestamp, kind = _TAIL.unpack_from(key, self._column_end)
-        return Version(self._column(key), _REVERSED_FROM - reversed_timestamp, kind == _MARKER)
+        return Version(key[self._row_end : self._column_end], _REVERSED_FROM - reversed_timestamp, kind == _MARKER)
 
     def _garbage(self, keys: list[bytes], now_ms: int) -> Garbage:
         return garbage([*map(self._decode, keys)], self._table.keep, now_ms, self._table.purge_window_ms)
