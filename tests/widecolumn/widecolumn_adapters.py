@@ -4,11 +4,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import hbase_adapter
 import numpy as np
 
 from feedstore.widecolumn import DeleteCells, DeleteColumns, Mutation, Put, PutCells, Table, Trim, WideColumnStore
+from feedstore.widecolumn.rocksdb import dead_runs
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.widecolumn.memory_store import MemoryStore
 from tests.widecolumn.written import cells_in
@@ -48,7 +50,8 @@ def alone(store: MemoryStore | hbase_adapter.PrefixedStore) -> Opened:
 
 
 def open_rocks(directory: Path, table: Table, dead_run_keys_min: int = 4) -> Opened:
-    cluster = RocksCluster.open(directory / "cluster", [table], dead_run_keys_min=dead_run_keys_min)
+    with mock.patch.object(dead_runs, "KEYS_MIN", dead_run_keys_min):
+        cluster = RocksCluster.open(directory / "cluster", [table])
     return Opened(cluster.table(table.name), cluster.close)
 
 

@@ -95,7 +95,7 @@ class RocksCluster:
     Build it with `open`. Thread-safe.
     """
 
-    def __init__(self, path: Path, tables: Sequence[Table], access: Access, dead_run_keys_min: int) -> None:
+    def __init__(self, path: Path, tables: Sequence[Table], access: Access) -> None:
         self.path = path
         self._merging = Merging()
         self.lock = threading.Lock()
@@ -112,22 +112,14 @@ class RocksCluster:
         except Exception:
             self.close()
             raise
-        self._stores = {table.name: RocksStore(self, table, dead_run_keys_min) for table in tables}
+        self._stores = {table.name: RocksStore(self, table) for table in tables}
 
     @classmethod
-    def open(
-        cls,
-        path: str | Path,
-        tables: Sequence[Table],
-        access: Access = "write",
-        *,
-        dead_run_keys_min: int = 64,
-    ) -> Self:
+    def open(cls, path: str | Path, tables: Sequence[Table], access: Access = "write") -> Self:
         """Opens a cluster directory; an owner creates what is missing.
 
         access: "write" reads and writes, for one owner at a time; "read" only reads, and sees what the owner has
             written when a read or a scan begins.
-        dead_run_keys_min: the fewest keys that a stretch of a row without anything visible has if it is remembered.
 
         Raises:
             UnavailableError: owned by another process, missing (if not the owner), damaged, not writable, no space.
@@ -135,7 +127,7 @@ class RocksCluster:
         """
         if len({table.name for table in tables}) != len(tables):
             raise ValueError(f"tables: expected different names, got {[table.name for table in tables]}")
-        return cls(Path(path), tables, access, dead_run_keys_min)
+        return cls(Path(path), tables, access)
 
     @property
     def is_secondary(self) -> bool:
@@ -225,14 +217,13 @@ class RocksCluster:
 class RocksStore:
     """One table of a cluster: a `WideColumnStore`."""
 
-    def __init__(self, cluster: RocksCluster, table: Table, dead_run_keys_min: int) -> None:
+    def __init__(self, cluster: RocksCluster, table: Table) -> None:
         self._cluster = cluster
         self._table = table
         self._row_end = table.row_bytes
         self._column_end = table.row_bytes + table.column_bytes
         self._past_row = b"\xff" * (table.column_bytes + 1)
-        self._dead_run_keys_min = dead_run_keys_min
-        self._dead_runs = DeadRuns(self._column_end, self._past_row, _PAST_COLUMN, dead_run_keys_min)
+        self._dead_runs = DeadRuns(self._column_end, self._past_row, _PAST_COLUMN)
         self._reading: AbstractContextManager[object] = cluster.lock if cluster.is_secondary else nullcontext()
 
     def apply(self, batch: Sequence[Mutation]) -> None:
@@ -350,7 +341,7 @@ class RocksStore:
             in_row = self._within(row, keys)
             columns = self._visible(in_row)
             if len(in_row) < _RESOLVED_AT_ONCE * limit or len(columns) >= limit:
-                if runs is None and len(in_row) - len(columns) >= self._dead_run_keys_min:
+                if runs is None and len(in_row) - len(columns) >= self._dead_runs.keys_min:
                     self._learn_if_idle(files, row)
                 return columns[:limit]
         view = self._view(family)
@@ -373,7 +364,7 @@ class RocksStore:
                 chunk = min(2 * chunk, _SLOW_CHUNK_KEYS_MAX)
         finally:
             del view
-        if runs is None and walked - len(columns) >= self._dead_run_keys_min:
+        if runs is None and walked - len(columns) >= self._dead_runs.keys_min:
             self._learn_if_idle(files, row)
         return columns[:limit]
 
@@ -435,10 +426,10 @@ class RocksStore:
 
     def _much_deleted(self, markers: DeleteCells) -> list[bytes]:
         """Rows that may have a dead run now."""
-        if len(markers.rows) < self._dead_run_keys_min:
+        if len(markers.rows) < self._dead_runs.keys_min:
             return []
         counted = Counter(lines(markers.rows))
-        return [row for row, count in counted.items() if count >= self._dead_run_keys_min][:_LEARN_ROWS_MAX]
+        return [row for row, count in counted.items() if count >= self._dead_runs.keys_min][:_LEARN_ROWS_MAX]
 
     def _compact(self) -> None:
         files = self._cluster.files()

@@ -18,6 +18,8 @@ Run = tuple[bytes, bytes]
 """[begin, end): no key at or after `begin` and before `end` belongs to a visible column."""
 
 ROWS_MAX = 4_096
+KEYS_MIN = 64
+"""The fewest keys of a run that is worth knowing."""
 
 
 class DeadRuns:
@@ -26,14 +28,13 @@ class DeadRuns:
     column_end: where the column ends in a key.
     past_row: what sorts behind every key of a row when it is appended to the row.
     past_column: what sorts behind every version of a column when it is appended to row and column.
-    keys_min: the shortest run worth knowing.
     """
 
-    def __init__(self, column_end: int, past_row: bytes, past_column: bytes, keys_min: int) -> None:
+    def __init__(self, column_end: int, past_row: bytes, past_column: bytes) -> None:
         self._column_end = column_end
         self._past_row = past_row
         self._past_column = past_column
-        self._keys_min = keys_min
+        self.keys_min = KEYS_MIN
         self.rows: dict[bytes, tuple[Run, ...]] = {}
         """The runs of each row that was looked at, in key order. Only changed here."""
 
@@ -46,11 +47,11 @@ class DeadRuns:
             if prefix == column or key[-1] == marker:
                 count += 1
             else:
-                if count >= self._keys_min:
+                if count >= self.keys_min:
                     runs.append((begin, prefix))
                 begin, count = prefix + self._past_column, 0
             column = prefix
-        if count >= self._keys_min:
+        if count >= self.keys_min:
             runs.append((begin, row + self._past_row if whole else column))
         self.rows.pop(row, None)
         self.rows[row] = tuple(runs)
