@@ -21,8 +21,8 @@ final class StoredCells {
 
   private StoredCells() {}
 
-  /** Hands the cells on in HBase's order, up to a number of them. Returns how many there were. */
-  static int read(Connection connection, TableName name, long user, int most, Consumer<Cell> each)
+  /** Hands the cells on in HBase's order, up to a number of them. */
+  static void read(Connection connection, TableName name, long user, int most, Consumer<Cell> each)
       throws IOException {
     byte[] row = CellLayout.row(user);
     Scan scan =
@@ -39,15 +39,13 @@ final class StoredCells {
         ResultScanner results = table.getScanner(scan)) {
       for (Result result : results) {
         for (Cell cell : result.rawCells()) {
-          if (count == most) {
-            return count;
+          if (count++ == most) {
+            return;
           }
           each.accept(cell);
-          count++;
         }
       }
     }
-    return count;
   }
 
   /**
