@@ -64,8 +64,6 @@ class Replicas:
         clock: Callable[[], float],
         tracer: Tracer = UNTRACED,
     ) -> None:
-        if not sources:
-            raise ValueError("sources: expected at least one")
         self._process = os.getpid()
         self._sources = {source.replica.name: source for source in sources}
         self._in_place = {name: each.replica for name, each in self._sources.items() if type(each.reads) is InPlace}
