@@ -78,7 +78,10 @@ class ReplicaHealth:
         self._lock = threading.Lock()
         self._breakers = {name: Breaker() for name in names}
         self._latencies = {name: Latency() for name in names}
-        self._watermarks: dict[str, int | None] = dict.fromkeys(names)
+        self.watermarks: Mapping[str, int | None] = dict.fromkeys(names)
+        """The last known one of each cluster, None if it is unknown. Replaced as a whole."""
+        self.newest_ms = 0
+        """The newest of these."""
         self._lagging: frozenset[str] = frozenset()
         self._budget = Budget()
         self._hedge_after_s = HEDGE_S_MAX
@@ -167,8 +170,9 @@ class ReplicaHealth:
 
     def set_watermark(self, name: str, watermark_ms: int | None) -> None:
         with self._lock:
-            self._watermarks[name] = watermark_ms
-            self._lagging = lagging(self._watermarks, self._lagging)
+            self.watermarks = {**self.watermarks, name: watermark_ms}
+            self.newest_ms = max((each for each in self.watermarks.values() if each is not None), default=0)
+            self._lagging = lagging(self.watermarks, self._lagging)
             self._decide()
 
     def _is_quiet(self, name: str) -> bool:
@@ -193,7 +197,7 @@ class ReplicaHealth:
         with self._lock:
             return [
                 ReplicaStatus(
-                    name, breaker.state, name in self._lagging, self._watermarks[name], self._latencies[name].p95_s()
+                    name, breaker.state, name in self._lagging, self.watermarks[name], self._latencies[name].p95_s()
                 )
                 for name, breaker in self._breakers.items()
             ]

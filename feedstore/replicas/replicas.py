@@ -66,12 +66,11 @@ class Replicas:
     ) -> None:
         self._process = os.getpid()
         self._sources = {source.replica.name: source for source in sources}
-        self._in_place = {name: each.replica for name, each in self._sources.items() if type(each.reads) is InPlace}
+        self._in_place = {
+            name: each.replica.tables for name, each in self._sources.items() if type(each.reads) is InPlace
+        }
         self._clock_ms = clock_ms
         self._tracer = tracer
-        self._watermarks: dict[str, int | None] = dict.fromkeys(self._sources)
-        self._newest_ms = 0
-        """The newest of these."""
         reads = {name: each.reads for name, each in self._sources.items()}
         self._contest = Contest(reads, within_s, clock, UnavailableError, DeadlineExceededError, tracer)
         self._health = self._contest.health
@@ -88,16 +87,15 @@ class Replicas:
         """
         self._refuse_forked()
         name = self._health.quiet
-        replica = None if name is None else self._in_place.get(name)
-        if replica is None:
+        if name not in self._in_place:
             return self._from_any(table, row, after, limit, deadline_s)
         # Taken before the read: a later watermark may count entries that landed after the row was read.
-        watermark_ms = self._watermarks[replica.name]
+        watermark_ms = self._health.watermarks[name]
         try:
-            return Answer(replica.tables[table].read(row, after, limit), replica.name, self._behind_ms(watermark_ms))
+            return Answer(self._in_place[name][table].read(row, after, limit), name, self._behind_ms(watermark_ms))
         except UnavailableError as error:
-            self._health.failed(replica.name)
-            return self._from_any(table, row, after, limit, deadline_s, [(replica.name, str(error))])
+            self._health.failed(name)
+            return self._from_any(table, row, after, limit, deadline_s, [(name, str(error))])
 
     def which_hold(self, table: str, row: bytes, column: bytes, deadline_s: float) -> dict[str, bool | None]:
         """Which clusters have a column; None: no answer. All are asked, even with open breakers: it is for people."""
@@ -107,13 +105,11 @@ class Replicas:
 
     def behind_ms(self, name: str) -> int | None:
         """How far a cluster may be behind, by its last known watermark; None if unknown."""
-        return self._behind_ms(self._watermarks[name])
+        return self._behind_ms(self._health.watermarks[name])
 
     def set_watermark(self, name: str, watermark_ms: int | None) -> None:
         """watermark_ms: None, or a mark, if it is unknown."""
-        self._watermarks[name] = known_ms(watermark_ms)
-        self._newest_ms = max((each for each in self._watermarks.values() if each is not None), default=0)
-        self._health.set_watermark(name, self._watermarks[name])
+        self._health.set_watermark(name, known_ms(watermark_ms))
 
     def first(self) -> str:
         """The cluster that a read would ask now."""
@@ -143,7 +139,7 @@ class Replicas:
         failed: Sequence[tuple[str, str]] = (),
     ) -> Answer:
         """failed: clusters that have already failed, and how."""
-        watermarks_ms = self._watermarks.copy()  # before any read, as in `read`
+        watermarks_ms = self._health.watermarks  # before any read, as in `read`
         name, columns = self._contest.first(self._asking(table, row, after, limit), deadline_s, failed)
         return Answer(columns, name, self._behind_ms(watermarks_ms[name]))
 
@@ -156,7 +152,7 @@ class Replicas:
     def _behind_ms(self, watermark_ms: int | None) -> int | None:
         # No watermark is later than the store's time. If one is, this machine's clock is behind, as after a pause of
         # the machine; or the store's clock was wrong.
-        now_ms, newest_ms = self._clock_ms(), self._newest_ms
+        now_ms, newest_ms = self._clock_ms(), self._health.newest_ms
         return behind_ms(watermark_ms, newest_ms if now_ms < newest_ms <= now_ms + APART_MAX_MS else now_ms)
 
 
