@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import structlog
 from structlog.testing import capture_logs
-from test_hbase_pool import G1, G2, FakeConnection
+from test_hbase_pool import G1, G2, FakeConnection, Peers
 from thriftpy2.thrift import TApplicationException
 
 from feedstore.widecolumn import RefusedError, UnavailableError, WillNotError
@@ -17,28 +17,10 @@ from feedstore.widecolumn.hbase.pool import DOWN_S, TRIED_S, WHOLE_S
 from feedstore.widecolumn.hbase.thrift2 import structs
 
 
-class Talking(FakeConnection):
-    deadline = 0.0
-
-    def set_deadline(self, deadline: float) -> None:
-        self.deadline = deadline
-
-
-class World:
+class World(Peers):
     """Gateways of which some are down, and a clock that `ask` may move."""
 
-    def __init__(self) -> None:
-        self.now = 100.0
-        self.down: set[Address] = set()
-        self.opened: list[Talking] = []
-
-    def connect(self, address: Address, timeout_s: float) -> Talking:
-        if address in self.down:
-            raise ConnectionRefusedError("refused")
-        self.opened.append(Talking(address))
-        return self.opened[-1]
-
-    def gateways(self, *addresses: Address) -> Gateways[Talking]:
+    def gateways(self, *addresses: Address) -> Gateways[FakeConnection]:
         return Gateways(addresses, self.connect, 4, lambda: self.now)
 
 
@@ -47,8 +29,8 @@ def world() -> World:
     return World()
 
 
-def raising(error: Exception, at: Address) -> Callable[[Talking], Address]:
-    def ask(connection: Talking) -> Address:
+def raising(error: Exception, at: Address) -> Callable[[FakeConnection], Address]:
+    def ask(connection: FakeConnection) -> Address:
         if connection.address == at:
             raise error
         return connection.address
@@ -82,7 +64,7 @@ def test_the_error_names_every_gateway(world: World):
 def test_each_gateway_gets_its_share_of_the_time(world: World):
     seen: list[float] = []
 
-    def hang(to: Talking) -> None:
+    def hang(to: FakeConnection) -> None:
         seen.append(to.deadline - world.now)
         world.now = to.deadline
         raise TimeoutError("timed out")
@@ -92,14 +74,16 @@ def test_each_gateway_gets_its_share_of_the_time(world: World):
     assert seen == pytest.approx([0.5, 0.5])
 
 
-def asked_for(world: World, took_s: dict[Address, float], gateways: Gateways[Talking], until: float) -> list[float]:
+def asked_for(
+    world: World, took_s: dict[Address, float], gateways: Gateways[FakeConnection], until: float
+) -> list[float]:
     """Calls of 30 s at most until a time, one after the other. Gives how long G1 was waited for, each time.
 
     took_s: how long a gateway needs for an answer.
     """
     waited: list[float] = []
 
-    def ask(to: Talking) -> None:
+    def ask(to: FakeConnection) -> None:
         within_s = min(took_s[to.address], to.deadline - world.now)
         world.now += within_s
         if to.address == G1:
@@ -143,7 +127,7 @@ def test_gateways_that_have_all_failed_have_all_of_the_time(world: World, addres
 
 
 def test_no_gateway_is_asked_after_the_deadline(world: World):
-    def hang(to: Talking) -> None:
+    def hang(to: FakeConnection) -> None:
         world.now += 5
         raise TimeoutError("timed out")
 
@@ -157,7 +141,7 @@ def test_a_gateway_that_was_started_anew_is_asked_again(world: World):
     gateways.call(lambda to: to.address, 1_000)
     calls = 0
 
-    def once(to: Talking) -> Address:
+    def once(to: FakeConnection) -> Address:
         nonlocal calls
         calls += 1
         if calls == 1:
@@ -180,7 +164,7 @@ def test_a_gateway_that_answers_with_errors_only_costs_one_call(world: World):
     gateways = world.gateways(G1, G2)
     asked_s = []
 
-    def ask(to: Talking) -> Address:
+    def ask(to: FakeConnection) -> Address:
         if to.address == G1:
             asked_s.append(world.now - 100)
             raise AnsweredError("Failed 1 action", may_retry=True)
@@ -202,7 +186,7 @@ def test_an_error_among_answers_is_final(world: World):
     gateways = world.gateways(G1, G2)
     asked = 0
 
-    def ask(to: Talking) -> None:
+    def ask(to: FakeConnection) -> None:
         nonlocal asked
         asked += 1
         raise AnsweredError("region is not online", may_retry=True)
@@ -222,7 +206,7 @@ def test_what_all_gateways_answer_is_named_with_each(world: World):
             gateways.call(refuse, 1_000, may_refuse=True)
 
 
-def refuse(_: Talking) -> None:
+def refuse(_: FakeConnection) -> None:
     raise AnsweredError("no", may_retry=False)
 
 
@@ -249,7 +233,7 @@ def test_what_hbase_will_not_do_is_told_from_what_is_away(world: World):
 
 
 def test_an_interrupt_passes_and_discards_the_connection(world: World):
-    def interrupted(to: Talking) -> None:
+    def interrupted(to: FakeConnection) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

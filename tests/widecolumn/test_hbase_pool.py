@@ -13,10 +13,15 @@ G1, G2 = Address("g1", 1), Address("g2", 2)
 
 
 class FakeConnection:
+    deadline = 0.0
+
     def __init__(self, address: Address) -> None:
         self.address = address
         self.silent = True
         self.closed = False
+
+    def set_deadline(self, deadline: float) -> None:
+        self.deadline = deadline
 
     def is_silent(self) -> bool:
         return self.silent
@@ -25,7 +30,7 @@ class FakeConnection:
         self.closed = True
 
 
-class Gateways:
+class Peers:
     """What there is to connect to, and a clock."""
 
     def __init__(self) -> None:
@@ -45,11 +50,11 @@ class Gateways:
 
 
 @pytest.fixture
-def gateways() -> Gateways:
-    return Gateways()
+def gateways() -> Peers:
+    return Peers()
 
 
-def test_a_connection_is_used_again(gateways: Gateways):
+def test_a_connection_is_used_again(gateways: Peers):
     pool = gateways.pool()
     first = pool.take(101)
     assert not first.is_reused
@@ -59,7 +64,7 @@ def test_a_connection_is_used_again(gateways: Gateways):
     assert len(gateways.opened) == 1
 
 
-def test_who_has_no_time_left_opens_nothing_and_blames_no_gateway(gateways: Gateways):
+def test_who_has_no_time_left_opens_nothing_and_blames_no_gateway(gateways: Peers):
     """On a busy machine the deadline passes between two steps."""
     pool = gateways.pool(G1, G2, size=1)
     with pytest.raises(GatewayError, match="no time was left"):
@@ -69,7 +74,7 @@ def test_who_has_no_time_left_opens_nothing_and_blames_no_gateway(gateways: Gate
     assert [each.address for each in gateways.opened] == [G2], "it is the other one's turn"
 
 
-def test_a_connection_that_comes_back_just_as_the_time_is_up_is_taken(gateways: Gateways):
+def test_a_connection_that_comes_back_just_as_the_time_is_up_is_taken(gateways: Peers):
     """A thread that gives one back wakes one other. If that one gave up, the rest would wait for a free connection."""
     pool = gateways.pool(size=1)
     lease = pool.take(101)
@@ -87,7 +92,7 @@ def test_a_connection_that_comes_back_just_as_the_time_is_up_is_taken(gateways: 
         pool.take(101)
 
 
-def test_a_dead_one_is_noticed_before_it_is_used(gateways: Gateways):
+def test_a_dead_one_is_noticed_before_it_is_used(gateways: Peers):
     pool = gateways.pool()
     first, second = pool.take(101), pool.take(101)
     pool.give_back(first)
@@ -100,7 +105,7 @@ def test_a_dead_one_is_noticed_before_it_is_used(gateways: Gateways):
     assert second.connection.closed
 
 
-def test_a_discarded_one_is_closed_and_makes_room(gateways: Gateways):
+def test_a_discarded_one_is_closed_and_makes_room(gateways: Peers):
     pool = gateways.pool(size=1)
     lease = pool.take(101)
     pool.discard(lease)
@@ -108,7 +113,7 @@ def test_a_discarded_one_is_closed_and_makes_room(gateways: Gateways):
     assert pool.take(101).connection is not lease.connection
 
 
-def test_there_are_never_more_than_its_size(gateways: Gateways):
+def test_there_are_never_more_than_its_size(gateways: Peers):
     pool = gateways.pool(G1, G2, size=2)
     leases = [pool.take(101), pool.take(101)]
     gateways.now = 101.5
@@ -122,24 +127,24 @@ def test_there_are_never_more_than_its_size(gateways: Gateways):
     assert sum(not each.closed for each in gateways.opened) <= 2
 
 
-def test_room_is_made_for_another_gateway(gateways: Gateways):
+def test_room_is_made_for_another_gateway(gateways: Peers):
     pool = gateways.pool(G1, G2, size=1)
     pool.give_back(pool.take(101, tried=[G2]))
     lease = pool.take(101, tried=[G1])
     assert (lease.address, gateways.opened[0].closed) == (G2, True)
 
 
-def test_gateways_take_turns(gateways: Gateways):
+def test_gateways_take_turns(gateways: Peers):
     pool = gateways.pool(G1, G2)
     assert [pool.take(101).address for _ in range(4)] == [G1, G2, G1, G2]
 
 
-def test_a_gateway_that_was_tried_is_left_out(gateways: Gateways):
+def test_a_gateway_that_was_tried_is_left_out(gateways: Peers):
     pool = gateways.pool(G1, G2)
     assert [pool.take(101, tried=[G1]).address for _ in range(3)] == [G2] * 3
 
 
-def test_a_gateway_that_is_down_is_asked_last_for_a_while(gateways: Gateways):
+def test_a_gateway_that_is_down_is_asked_last_for_a_while(gateways: Peers):
     gateways.down = {G1}
     pool = gateways.pool(G1, G2, size=10)
     with pytest.raises(GatewayError, match="g1:1: refused") as caught:
@@ -151,7 +156,7 @@ def test_a_gateway_that_is_down_is_asked_last_for_a_while(gateways: Gateways):
     assert {pool.take(110).address for _ in range(2)} == {G1, G2}
 
 
-def test_a_gateway_that_keeps_failing_is_asked_less_and_less(gateways: Gateways):
+def test_a_gateway_that_keeps_failing_is_asked_less_and_less(gateways: Peers):
     pool = gateways.pool(G1, G2, size=100)
     asked: list[float] = []
     for _ in range(1_000):
@@ -167,7 +172,7 @@ def test_a_gateway_that_keeps_failing_is_asked_less_and_less(gateways: Gateways)
     assert gaps == pytest.approx([1, 2, 4, 8, 16, 30, 30], abs=0.3)
 
 
-def test_a_failed_gateway_loses_its_idle_connections(gateways: Gateways):
+def test_a_failed_gateway_loses_its_idle_connections(gateways: Peers):
     pool = gateways.pool(G1, G2)
     for lease in [pool.take(101) for _ in range(4)]:
         pool.give_back(lease)
@@ -175,7 +180,7 @@ def test_a_failed_gateway_loses_its_idle_connections(gateways: Gateways):
     assert [each.closed for each in gateways.opened] == [each.address == G1 for each in gateways.opened]
 
 
-def test_a_failure_to_connect_takes_no_place(gateways: Gateways):
+def test_a_failure_to_connect_takes_no_place(gateways: Peers):
     gateways.down = {G1}
     pool = gateways.pool(size=1)
     for _ in range(3):
@@ -185,7 +190,7 @@ def test_a_failure_to_connect_takes_no_place(gateways: Gateways):
     pool.take(101)
 
 
-def test_a_waiting_thread_gets_what_is_given_back(gateways: Gateways):
+def test_a_waiting_thread_gets_what_is_given_back(gateways: Peers):
     pool = gateways.pool(size=1)
     lease = pool.take(1_000)
     got: list[FakeConnection] = []
@@ -196,7 +201,7 @@ def test_a_waiting_thread_gets_what_is_given_back(gateways: Gateways):
     assert got == [lease.connection]
 
 
-def test_closing_closes_what_is_idle_at_once_and_the_rest_later(gateways: Gateways):
+def test_closing_closes_what_is_idle_at_once_and_the_rest_later(gateways: Peers):
     pool = gateways.pool()
     idle, busy = pool.take(101), pool.take(101)
     pool.give_back(idle)
@@ -209,7 +214,7 @@ def test_closing_closes_what_is_idle_at_once_and_the_rest_later(gateways: Gatewa
         pool.take(101)
 
 
-def test_closing_wakes_who_waits(gateways: Gateways):
+def test_closing_wakes_who_waits(gateways: Peers):
     pool = gateways.pool(size=1)
     pool.take(1_000)
     raised: list[str] = []
@@ -227,7 +232,7 @@ def test_closing_wakes_who_waits(gateways: Gateways):
     assert raised == ["the cluster is closed"]
 
 
-def test_many_threads_keep_to_the_size(gateways: Gateways):
+def test_many_threads_keep_to_the_size(gateways: Peers):
     pool = gateways.pool(G1, G2, size=3)
     busy, most, lock = 0, 0, threading.Lock()
 
