@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import pytest
+from test_widecolumn_contract import CALLS
 from widecolumn_adapters import TABLE
 
 from feedstore.metering import UNCOUNTED
@@ -10,20 +11,13 @@ from feedstore.widecolumn import Put, UnavailableError, WideColumnStore
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase import cluster as hbase_cluster
 
-ROW, A = b"r1", b"aaa"
-
 
 @pytest.mark.parametrize("reads", ["direct", "gateways"])
 @pytest.mark.parametrize(
     "call",
     [
-        lambda store: store.apply([Put([(ROW, 1)], [A])]),
-        lambda store: store.apply([Put([(ROW, 1)], [b"%03d" % number for number in range(999)])] * 100),
-        lambda store: store.read(ROW, None, 1),
-        lambda store: store.cells(ROW),
-        lambda store: store.cells_of([ROW]),
-        lambda store: store.masks(ROW, [A]),
-        lambda store: list(store.scan()),
+        *CALLS,
+        lambda store: store.apply([Put([(b"r1", 1)], [b"%03d" % number for number in range(999)])] * 100),
     ],
 )
 def test_a_closed_cluster_says_so(

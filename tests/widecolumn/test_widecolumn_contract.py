@@ -496,17 +496,17 @@ def test_what_was_applied_is_there_after_reopening(adapter: Adapter, open_cluste
     assert again.read(ROW, None, 10) == [A, C, D, E]
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda store: store.apply([put(1, A)]),
-        lambda store: store.read(ROW, None, 1),
-        lambda store: store.cells(ROW),
-        lambda store: store.cells_of([ROW]),
-        lambda store: store.masks(ROW, [A]),
-        lambda store: list(store.scan()),
-    ],
-)
+CALLS: list[Callable[[WideColumnStore], object]] = [
+    lambda store: store.apply([put(1, A)]),
+    lambda store: store.read(ROW, None, 1),
+    lambda store: store.cells(ROW),
+    lambda store: store.cells_of([ROW]),
+    lambda store: store.masks(ROW, [A]),
+    lambda store: list(store.scan()),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
 def test_a_closed_cluster_says_so(opened: Opened, call: Callable[[WideColumnStore], object]):
     store, close = opened
     store.apply([put(1, A)])
