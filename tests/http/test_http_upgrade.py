@@ -2,14 +2,12 @@
 answered as if the offer were not there, bodies included (RFC 9110, 7.8).
 """
 
-from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from http_servers import feedctl_serve
 from raw import connect, send
 
-from tests.cli.command import DEADLINE_S, Cli
+from tests.cli.command import DEADLINE_S
 
 OFFER = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
 CLOSE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -17,14 +15,6 @@ HEAD = b"POST /v1/follows HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicati
 BODY = b'{"follower":"7","user":"2"}'
 WITH_LENGTH = b"Content-Length: %d\r\n\r\n%b" % (len(BODY), BODY)
 IN_CHUNKS = b"Transfer-Encoding: chunked\r\n\r\n5\r\n%b\r\n%x\r\n%b\r\n0\r\n\r\n" % (BODY[:5], len(BODY) - 5, BODY[5:])
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    cli = Cli(tmp_path_factory.mktemp("upgrade") / "home")
-    cli("init")
-    with feedctl_serve(cli) as (_, address):
-        yield address
 
 
 def statuses(address: str, data: bytes, size: int) -> list[int]:
