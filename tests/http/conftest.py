@@ -27,6 +27,14 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """A home in files."""
+    made = Cli(tmp_path / "home")
+    made("init")
+    return made
+
+
+@pytest.fixture
 def client(address: str) -> Iterator[Client]:
     with client_of(address) as client:
         yield client

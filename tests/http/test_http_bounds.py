@@ -386,10 +386,8 @@ def test_a_connection_without_a_request_does_not_keep_a_server_from_its_end(insi
 
 
 @pytest.mark.parametrize("limit", [512, 1_600])
-def test_fewer_file_descriptors_than_may_be_needed_are_refused_at_the_start(tmp_path: Path, limit: int):
+def test_fewer_file_descriptors_than_may_be_needed_are_refused_at_the_start(cli: Cli, limit: int):
     """By 1,000 connections, and by two clusters whose files may be 256 each."""
-    cli = Cli(tmp_path / "home")
-    cli("init")
     python = f"{sys.executable} -c 'from workers.cli import main; main()'"
     words = ["sh", "-c", f"ulimit -n {limit}; exec {python} --home {cli.home} serve --port 0"]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
@@ -399,10 +397,8 @@ def test_fewer_file_descriptors_than_may_be_needed_are_refused_at_the_start(tmp_
 
 
 @pytest.mark.processes
-def test_a_log_that_is_not_read_stops_nothing(tmp_path: Path):
+def test_a_log_that_is_not_read_stops_nothing(cli: Cli):
     """Neither requests nor the end; what it could not take is counted in it."""
-    cli = Cli(tmp_path / "home")
-    cli("init")
     read, written = os.pipe()
     process = cli.spawn("serve", "--port", 0, stderr=written)
     os.close(written)

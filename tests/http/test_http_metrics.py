@@ -61,9 +61,7 @@ def test_no_request_waits_for_the_text_of_metrics(inside: InProcess, monkeypatch
 
 
 @pytest.mark.processes
-def test_a_server_counts_reorders_whether_it_is_the_worker_or_not(tmp_path: Path):
-    cli = Cli(tmp_path / "home")
-    cli("init")
+def test_a_server_counts_reorders_whether_it_is_the_worker_or_not(cli: Cli):
     cli("save-pin", 1, "--owner", 2, "--board", 3)
     with feedctl_serve(cli) as (_, worker), feedctl_serve(cli) as (_, plain):
         for address in (worker, plain):

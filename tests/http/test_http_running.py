@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
@@ -146,9 +145,7 @@ def test_what_a_call_raises_comes_back(one_thread: InThreads):
     asyncio.run(main())
 
 
-def test_a_queue_that_is_away_is_looked_for_again(tmp_path: Path):
-    cli = Cli(tmp_path / "home")
-    cli("init")
+def test_a_queue_that_is_away_is_looked_for_again(cli: Cli):
     with cli.ports() as ports:
         away = [QueueUnavailableError("no broker")]
 
@@ -176,9 +173,7 @@ def test_a_queue_that_is_away_is_looked_for_again(tmp_path: Path):
             queues.state()
 
 
-def test_a_shard_that_is_away_hides_nothing_of_the_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    cli = Cli(tmp_path / "home")
-    cli("init")
+def test_a_shard_that_is_away_hides_nothing_of_the_queue(cli: Cli, monkeypatch: pytest.MonkeyPatch):
 
     def away() -> NoReturn:
         raise FollowStoreUnavailableError("away")

@@ -482,9 +482,7 @@ def test_what_a_server_that_ends_does_not_wait_for_is_told_so(
 
 @pytest.mark.processes
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_feedctl_serve_ends_with_0_while_requests_go_on(tmp_path: Path, number: int):
-    cli = Cli(tmp_path / "home")
-    cli("init")
+def test_feedctl_serve_ends_with_0_while_requests_go_on(cli: Cli, tmp_path: Path, number: int):
     with feedctl_serve(cli) as (process, address):
         answered, statuses = threading.Event(), set()
 
@@ -527,8 +525,6 @@ def test_feedctl_serve_ends_with_0_while_requests_go_on(tmp_path: Path, number: 
     }
 
 
-def test_a_port_that_is_taken_is_said(tmp_path: Path):
-    cli = Cli(tmp_path / "home")
-    cli("init")
+def test_a_port_that_is_taken_is_said(cli: Cli):
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         assert "Address already in use" in cli("serve", "--port", taken.getsockname()[1], code=2).stderr

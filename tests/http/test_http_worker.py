@@ -5,7 +5,6 @@ import signal
 import threading
 from collections.abc import Sequence
 from contextlib import closing
-from pathlib import Path
 from threading import Event
 
 import httpx
@@ -23,9 +22,7 @@ from workers.queue.port import QueueUnavailableError
 
 
 @pytest.mark.processes
-def test_pages_outlive_a_worker_that_met_too_many_dead_letters(tmp_path: Path):
-    cli = Cli(tmp_path / "home")
-    cli("init")
+def test_pages_outlive_a_worker_that_met_too_many_dead_letters(cli: Cli):
     cli.set("dead_letters_in_a_row", "5")
     with cli.ports() as ports:
         ports.queue.publish(DELIVERIES, [b'{"v":9,"number":%d}' % number for number in range(400)])
@@ -83,11 +80,9 @@ def no_room(*_: object) -> None:
     ],
 )
 def test_a_worker_that_failed_begins_again_while_pages_are_served(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unmade: Sequence[Exception]
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, unmade: Sequence[Exception]
 ):
     """Also if it cannot be noted for others why it stopped: the disk is full."""
-    cli = Cli(tmp_path / "home")
-    cli("init")
     worker, stop = FailsOnce(unmade), Event()
     rested = Event()
     monkeypatch.setattr(wiring, "worker", lambda *_, **__: worker.made())
@@ -115,9 +110,7 @@ def test_a_worker_that_failed_begins_again_while_pages_are_served(
     assert worker.runs == 2
 
 
-def test_a_worker_that_cannot_be_made_keeps_no_group_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    cli = Cli(tmp_path / "home")
-    cli("init")
+def test_a_worker_that_cannot_be_made_keeps_no_group_busy(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     config = configuration.load(cli.home, {})
 
     def unmade(*_: object) -> Loop:
@@ -132,10 +125,8 @@ def test_a_worker_that_cannot_be_made_keeps_no_group_busy(tmp_path: Path, monkey
 
 
 @pytest.mark.processes
-def test_a_server_says_that_no_worker_runs_in_its_home(tmp_path: Path):
+def test_a_server_says_that_no_worker_runs_in_its_home(cli: Cli):
     """As after a change from one server to another: the first one was the worker, and has ended."""
-    cli = Cli(tmp_path / "home")
-    cli("init")
     with feedctl_serve(cli) as (worker, _), feedctl_serve(cli) as (_, address), client_of(address) as client:
         assert client.get("/readyz") == {"status": "ok"}
         assert client.get("/v1/status")["worker_stopped"] is None
