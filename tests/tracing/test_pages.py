@@ -18,11 +18,6 @@ def read(clusters: Pair) -> str:
 
 
 @pytest.fixture
-def spans() -> Spans:
-    return Spans()
-
-
-@pytest.fixture
 def clusters(spans: Spans) -> Iterator[Pair]:
     made = Pair(clock=time.monotonic, tracer=spans.tracer)
     yield made

@@ -26,11 +26,6 @@ UNSAMPLED = ASKED[:-2] + "00"
 
 
 @pytest.fixture
-def spans() -> Spans:
-    return Spans()
-
-
-@pytest.fixture
 def home(tmp_path: Path, spans: Spans) -> Iterator[Home]:
     with home_of(tmp_path / "home", spans.tracer) as opened:
         yield opened

@@ -13,11 +13,6 @@ def context(number: int, flags: str = "01") -> str:
     return f"00-{number:032x}-{number:016x}-{flags}"
 
 
-@pytest.fixture
-def spans() -> Spans:
-    return Spans()
-
-
 def test_a_part_belongs_to_what_is_current_and_is_nothing_without_it(spans: Spans):
     tracer = spans.tracer
     with tracer.part("alone"), tracer.trace("whole"), tracer.part("part"):
