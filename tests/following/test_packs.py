@@ -31,6 +31,7 @@ from feedstore.following import MAX_CHUNK, bucket, columns, mutations, row_key
 from feedstore.widecolumn import DeleteCells, PutCells, Table
 from feedstore.widecolumn.checks import check_batch
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from tests.slots import EachAlone
 from tests.widecolumn.written import cells_in
 from workers.following.messages import (
     PACK_CELLS,
@@ -490,6 +491,7 @@ def test_an_earlier_writer_names_the_version_and_keeps_the_pack_as_it_is() -> No
         encode=lambda _: pytest.fail("one body"),
         handle=lambda _: pytest.fail("it reads nothing"),
         ticks=lambda _: None,
+        slots=EachAlone(),
     )
     consumer = queue.consumer(DELIVERIES, "writer-a")
     stage = Stage(spec, consumer, dead, RetryPolicy(), random.Random(1), lambda: 0.0, lambda: 1, patience_s=0)

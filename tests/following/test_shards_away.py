@@ -44,8 +44,9 @@ from workers.following.messages import (
     wrap_actions,
 )
 from workers.following.packs import decode_bodies
-from workers.following.slots import TaskSlots
+from workers.following.slots import DeliverySlots, TaskSlots
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
+from workers.pipeline.outages import Slots
 from workers.pipeline.relay import Relay
 from workers.pipeline.retry import RetryPolicy
 from workers.pipeline.spec import StageSpec
@@ -112,7 +113,7 @@ class World:
             self.waiting.pop()()
         self.in_background = False
 
-    def stage(self, topic: Any, handle: Callable[[Any], None], slots: Any = None) -> Stage[Any]:
+    def stage(self, topic: Any, handle: Callable[[Any], None], slots: Slots[Any]) -> Stage[Any]:
         spec: StageSpec[Any] = StageSpec(
             group=topic.name,
             topic=topic,
@@ -148,7 +149,7 @@ def world() -> Iterator[World]:
 
 def test_a_writer_writes_plain_cells_without_the_follow_store(world: World) -> None:
     writer = Writer("a", world.feeds, world.progress, world.follows, world.queue, LIMITS)
-    stage = world.stage(DELIVERIES, writer.write)
+    stage = world.stage(DELIVERIES, writer.write, DeliverySlots("a", writer.late_before_ms))
     world.away = True
     world.queue.publish(DELIVERIES, [encode_delivery(world.delivery(pin)) for pin in range(1, 1_001)])
     began_s = world.now_s

@@ -12,6 +12,7 @@ from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.widecolumn import RefusedError, UnavailableError
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from tests.slots import EachAlone
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.lots import MAX_LOTS
 from workers.pipeline.retry import RetryPolicy
@@ -71,6 +72,7 @@ class Bench:
 
     def restarted(self, *, patience_s: float = 0, meter: Meter = UNCOUNTED, **options: Any) -> Stage[str]:
         """options: those of the specification."""
+        options = {"slots": EachAlone()} | options
         return Stage(
             StageSpec(group="group", topic=TOPIC, encode=str.encode, handle=self.handle, ticks=self.tick, **options),
             _Noting(self.queue.consumer(TOPIC, "group"), self.commits, self.given_up),
@@ -285,17 +287,17 @@ def test_where_nothing_can_be_done_messages_stay_together() -> None:
 
     bench.run()
 
-    assert len(bench.calls) == 2, "a message alone, and as soon as that is done all others"
+    assert len(bench.calls) == 2, "one slice, and as soon as that is done all others"
     assert len(bench.done) == 100
 
 
 def test_an_outage_is_no_fault_of_a_message() -> None:
     """Only failures of its own count towards giving a message up."""
-
-    def fails(bodies: Sequence[str]) -> Exception | None:
-        return UnavailableError("away") if bench.now_s < 300 else ValueError("once") if bench.now_s < 340 else None
-
-    bench = Bench(fails=fails)
+    faults = iter([ValueError("once")])
+    bench = Bench(
+        RetryPolicy(attempts=2),
+        fails=lambda bodies: UnavailableError("away") if bench.now_s < 300 else next(faults, None),
+    )
     bench.publish("1")
 
     bench.run()
@@ -456,16 +458,13 @@ def test_a_body_that_waits_counts_and_keeps_its_part_of_the_bytes_of_its_message
     assert (bench.stage._lots.items, bench.stage._lots.size) == (0, 0)
 
 
-class ByDashes:
+class ByDashes(EachAlone):
     """All bodies need one slot. One such as 1-2-3 does what 1 and 2-3 do."""
 
     count = 16
 
     def needed(self, body: str) -> frozenset[int]:
         return frozenset((7,))
-
-    def divided(self, body: str, slots: frozenset[int]) -> None:
-        return None
 
     def halved(self, body: str) -> tuple[str, str] | None:
         first, _, rest = body.partition("-")
@@ -720,19 +719,13 @@ def test_a_stage_without_room_stays_in_its_group() -> None:
     assert alive > 100
 
 
-class NumberSlots:
+class NumberSlots(EachAlone):
     """A number needs the slot of the same number."""
 
     count = 1_000
 
     def needed(self, body: str) -> frozenset[int]:
         return frozenset((int(body),))
-
-    def divided(self, body: str, slots: frozenset[int]) -> None:
-        return None
-
-    def halved(self, body: str) -> None:
-        return None
 
 
 def test_a_stage_stays_in_its_group_while_its_handler_works() -> None:

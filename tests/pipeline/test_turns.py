@@ -14,6 +14,7 @@ import pytest
 from feedstore.domain import Followed, Pin, PinDeleted, PinSaved, RefillAsked, Unfollowed, user
 from feedstore.widecolumn import UnavailableError
 from tests.queue.memory_queue import MemoryDeadLetters, MemoryQueue
+from tests.slots import EachAlone
 from workers.following.expander import sender_of
 from workers.following.messages import Task
 from workers.pipeline.retry import RetryPolicy
@@ -49,6 +50,7 @@ class World:
             encode=lambda body: b"%d %d" % body,
             handle=self.handle,
             ticks=lambda ticks: None,
+            slots=EachAlone(),
             turns=Turns(lambda body: body[0], AS_THEY_COME, PORTION),
             batch=100,
             in_flight=in_flight,

@@ -17,6 +17,7 @@ from kafka_bench import Cluster, new_address, wait_until
 from queue_benches import after, drain, values
 
 from tests.queue.memory_queue import MemoryDeadLetters
+from tests.slots import EachAlone
 from tests.threads import running
 from workers.following.topics import ACTIONS, DELIVERIES, TOPICS
 from workers.pipeline.retry import RetryPolicy
@@ -216,6 +217,7 @@ def test_a_stage_keeps_its_partitions_while_its_handler_takes_longer_than_member
         encode=bytes,
         handle=handle,
         ticks=lambda _: None,
+        slots=EachAlone(),
         batch=20,
     )
     consumer = hasty_queue.consumer(DELIVERIES, "a")

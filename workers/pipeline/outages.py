@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Generic, Protocol, TypeVar
 
-from feedstore.portions import chunks
 from workers.pipeline.lots import Item, Lots
 
 Body = TypeVar("Body")
@@ -28,8 +27,6 @@ MAX_FAILED = 3
 MAX_SLICES = 64
 """Messages that cannot be divided are grouped by the combination of slices that they need. Beyond this many groups, all
 others are tried as one."""
-SINGLES = 2
-"""This many messages without slots are tried alone before the others are tried in slices."""
 
 
 class Slots(Protocol[Body]):
@@ -137,11 +134,10 @@ class Probe(Generic[Body]):
 class Outages(Generic[Body]):
     """Every outage that a stage knows of. A slot is in one outage at most.
 
-    slots: None if it is unknown which slots a message needs: then only the whole store may have an outage. lots: where
-        the parts of items are counted.
+    lots: where the parts of items are counted.
     """
 
-    def __init__(self, slots: Slots[Body] | None, lots: Lots, rng: random.Random) -> None:
+    def __init__(self, slots: Slots[Body], lots: Lots, rng: random.Random) -> None:
         self._slots = slots
         self._lots = lots
         self._rng = rng
@@ -158,8 +154,6 @@ class Outages(Generic[Body]):
         """Splits off the part of an item that needs some slots, or a half if none are given; the item keeps the rest.
         None if that is impossible: the item is then as it was.
         """
-        if self._slots is None:
-            return None
         parts = self._slots.halved(item.body) if slots is None else self._slots.divided(item.body, slots)
         if parts is None:
             return None
@@ -167,8 +161,8 @@ class Outages(Generic[Body]):
         return self._lots.part(item, part)
 
     def needed(self, items: Sequence[Item[Body]]) -> frozenset[int]:
-        """The slots that these items need; empty if that is unknown."""
-        return frozenset().union(*(self._item_slots(item) for item in items))
+        """The slots that these items need."""
+        return frozenset().union(*(self._slots.needed(item.body) for item in items))
 
     def admit(self, items: Sequence[Item[Body]], tried_s: float | None) -> list[Item[Body]]:
         """Puts items that need a slot that is away into its outage; returns the others. tried_s: when their first
@@ -177,11 +171,11 @@ class Outages(Generic[Body]):
         if self.whole is not None:
             self.whole.join(items, tried_s)
             return []
-        if not self._by_slot or self._slots is None:
+        if not self._by_slot:
             return list(items)
         free: list[Item[Body]] = []
         for item in items:
-            needed = self._item_slots(item)
+            needed = self._slots.needed(item.body)
             # The outages of its slots, each once, in the order of the slots.
             for outage in {id(each): each for slot in sorted(needed) if (each := self._by_slot.get(slot))}.values():
                 taken = self._slots_of(outage) & needed
@@ -191,19 +185,17 @@ class Outages(Generic[Body]):
                     outage.join([item], tried_s)
                     break
                 outage.join([part], tried_s)
-                needed = self._item_slots(item)
+                needed = self._slots.needed(item.body)
             else:
                 free.append(item)
         return free
 
     def slices(self, items: Sequence[Item[Body]]) -> list[Group[Body]]:
         """Sorts items into slices. As far as items can be divided, no two slices need the same slots."""
-        if self._slots is None:
-            return self._slices_of_messages(items)
         found: dict[tuple[int, ...], list[Item[Body]]] = {}
         for item in items:
             by_slice: dict[int, set[int]] = {}
-            for slot in self._item_slots(item):
+            for slot in self._slots.needed(item.body):
                 by_slice.setdefault(self._slice(slot), set()).add(slot)
             numbers = sorted(by_slice)
             while len(numbers) > 1 and (part := self.split(item, frozenset(by_slice[numbers[0]]))) is not None:
@@ -223,7 +215,7 @@ class Outages(Generic[Body]):
         wait_s: how long to wait, given the number of failures.
         """
         failures = isolation.failures + 1
-        one_slice = self._slots is not None and len(isolation.failed) + len(isolation.untried) == 1
+        one_slice = len(isolation.failed) + len(isolation.untried) == 1
         if isolation.nothing_works() and (self.whole is not None or not one_slice):
             self._begin_whole(isolation.items(), isolation.since_s, failures, now_s + wait_s(failures))
             return []
@@ -256,8 +248,7 @@ class Outages(Generic[Body]):
         if outage.slots is None:
             self._rng.shuffle(outage.items)
             items, outage.items = outage.items[:limit], outage.items[limit:]
-            give_up = 1 if self._slots is not None else SINGLES
-            return Isolation(self.slices(items), outage.since_s, outage.failures, give_up)
+            return Isolation(self.slices(items), outage.since_s, outage.failures, give_up=1)
         return self._probe(outage, limit)
 
     def worked(self, probe: Probe[Body], now_s: float) -> list[Item[Body]]:
@@ -302,7 +293,7 @@ class Outages(Generic[Body]):
         slots = frozenset(self._rng.sample(needed, min(outage.width, len(needed))))
         taken: list[Item[Body]] = []
         for item in candidates:
-            needs = self._item_slots(item) & here
+            needs = self._slots.needed(item.body) & here
             if len(taken) == limit:
                 break
             if needs <= slots:
@@ -311,8 +302,8 @@ class Outages(Generic[Body]):
                 outage.items.append(part)
                 taken.append(part)
         if not taken:  # no item needs only these slots: take one item's slots, and all items that need no others
-            slots = self._item_slots(self._rng.choice(candidates)) & here
-            taken = [item for item in candidates if self._item_slots(item) & here <= slots][:limit]
+            slots = self._slots.needed(self._rng.choice(candidates).body) & here
+            taken = [item for item in candidates if self._slots.needed(item.body) & here <= slots][:limit]
         if len(slots) == 1:
             # Perhaps only some rows of the slot fail: halving gets the others done.
             if len(taken) == 1 and (part := self.split(taken[0], None)) is not None:
@@ -325,7 +316,7 @@ class Outages(Generic[Body]):
         return Probe(outage, slots & self.needed(taken), taken, outage.tried_s)
 
     def _waits_elsewhere(self, item: Item[Body], outage: Outage[Body]) -> bool:
-        return any(self._by_slot.get(slot, outage) is not outage for slot in self._item_slots(item))
+        return any(self._by_slot.get(slot, outage) is not outage for slot in self._slots.needed(item.body))
 
     def _begin(self, slots: frozenset[int], since_s: float, failures: int, due_s: float) -> None:
         outage: Outage[Body] = Outage(slots, since_s, failures, due_s)
@@ -350,26 +341,13 @@ class Outages(Generic[Body]):
         assert outage.slots is not None
         return outage.slots
 
-    def _item_slots(self, item: Item[Body]) -> frozenset[int]:
-        return frozenset() if self._slots is None else self._slots.needed(item.body)
-
     def _slice(self, slot: int) -> int:
-        assert self._slots is not None
         count = self._slots.count
         return slot * SLICES // count if slot < count else SLICES + slot - count
 
     def _slots_in(self, number: int) -> range:
         """The slots of a slice. If a slice fails, it is not known which of its slots do: probes find that out."""
-        assert self._slots is not None
         count = self._slots.count
         if number >= SLICES:
             return range(count + number - SLICES, count + number - SLICES + 1)
         return range(-(-number * count // SLICES), -(-(number + 1) * count // SLICES))
-
-    def _slices_of_messages(self, items: Sequence[Item[Body]]) -> list[Group[Body]]:
-        mixed = list(items)
-        self._rng.shuffle(mixed)
-        singles, rest = mixed[:SINGLES], mixed[SINGLES:]
-        size = max(1, -(-len(rest) // (SLICES - SINGLES)))
-        slices = [Group(each) for each in chunks(rest, size)]
-        return slices + [Group([item]) for item in singles]  # the last is tried first

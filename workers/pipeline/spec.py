@@ -14,7 +14,7 @@ Body = TypeVar("Body")
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec(Generic[Body]):
-    """What one stage does with which messages. Raises ValueError if it parks messages and has no slots for them.
+    """What one stage does with which messages.
 
     group: the name of the consumer group, also used in logs.
     encode: makes a message of one body alone: that is what is buried if the body's message holds more than this body.
@@ -25,10 +25,9 @@ class StageSpec(Generic[Body]):
         `handle` does all of the work. None: nothing is begun.
     ticks: gets ticks with their partitions, once everything before them in their partitions is done; of each source it
         gets only the newest.
+    slots: which parts of a store a message needs, and how it is divided.
     lost: explains what happened and what to do if messages are gone before this group has read them.
     turns: holds back messages of a sender who sent many, while others' are done. None: all are done as they come.
-    slots: which parts of a store a message needs, and how it is divided. None: unknown; failed messages are then tried
-        in slices and alone.
     batch: how many messages are polled, and how many bodies are handled at once.
     in_flight, in_flight_bytes: how many bodies may wait, and how many bytes of messages, before nothing more is polled.
     park: gets messages and how many seconds they should wait, stores them for a later attempt, and says for each
@@ -49,10 +48,10 @@ class StageSpec(Generic[Body]):
     encode: Callable[[Body], bytes]
     handle: Callable[[Sequence[Body]], None]
     ticks: Callable[[Sequence[tuple[int, Tick]]], None]
+    slots: Slots[Body]
     lost: str = "this group lost messages"
     turns: Turns[Body] | None = None
     begin: Callable[[Sequence[Body]], None] | None = None
-    slots: Slots[Body] | None = None
     batch: int = 2_000
     in_flight: int = 10_000
     in_flight_bytes: int = 32_000_000
@@ -61,7 +60,3 @@ class StageSpec(Generic[Body]):
     given_up: Callable[[Body], None] | None = None
     note: Callable[[Mapping[int, tuple[int, int]]], None] | None = None
     gather_s: float = 0.0
-
-    def __post_init__(self) -> None:
-        if self.park is not None and self.slots is None:
-            raise ValueError(f"{self.group}: a stage that parks must know which slots a message needs")
