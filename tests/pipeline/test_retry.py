@@ -8,7 +8,7 @@ import pytest
 
 from feedstore.metering import Counting
 from workers.pipeline import metrics
-from workers.pipeline.retry import RETRY_REST, Away, Later, RetryPace, Share
+from workers.pipeline.retry import RETRY_REST, Away, Later, Share
 
 TOOK_S = 30.0
 
@@ -48,36 +48,14 @@ def test_an_attempt_that_works_ends_it() -> None:
     assert share.failed(2_030.0, 2_060.0, worked=4) == 30
 
 
-def test_more_is_retried_together_as_long_as_it_succeeds_and_one_again_after_a_failure() -> None:
-    pace = RetryPace(0.0, most=5)
-    widths = [pace.width]
-    for _ in range(3):
-        pace.succeeded()
-        widths.append(pace.width)
-    pace.failed(10.0, 11.0, worked=1)
-    assert [*widths, pace.width] == [1, 2, 4, 5, 1]
-
-
-def test_retries_rest_if_other_work_got_done_until_what_failed_works_again() -> None:
-    pace = RetryPace(0.0, most=5)
-    rests: list[float] = []
-    for began_s, worked in ((10.0, 1), (40.0, 2)):
-        pace.failed(began_s, began_s + TOOK_S, worked)
-        rests.append(pace.rests_until_s - began_s - TOOK_S)
-    pace.answered()
-    pace.failed(1_000.0, 1_000.0 + TOOK_S, worked=3)
-    rests.append(pace.rests_until_s - 1_000.0 - TOOK_S)
-    assert rests == [0.0, 30.0, 0.0]
-
-
 def test_what_is_tried_later_comes_when_it_is_due_the_earliest_first() -> None:
     later: Later[str] = Later()
-    assert (later.due_s(), later.first(1_000.0)) == (math.inf, None)
+    assert (later.due_s(), later.take_due(1_000.0)) == (math.inf, None)
     for thing, due_s in (("b", 20.0), ("a", 10.0), ("c", 20.0)):
         later.put(thing, due_s)
-    assert (later.due_s(), later.first(9.0), later.first(10.0)) == (10.0, None, "a")
+    assert (later.due_s(), later.take_due(9.0)) == (10.0, None)
     assert sorted(later) == ["a", "b", "c"], "it stays until it is taken"
-    assert [later.take() for _ in range(3)] == ["a", "b", "c"]
+    assert [later.take_due(20.0) for _ in range(4)] == ["a", "b", "c", None]
 
 
 def test_a_long_outage_is_logged_ever_more_rarely_and_its_end_once(

@@ -54,35 +54,6 @@ class Share:
         self._since_s = self._failed_s = None
 
 
-class RetryPace:
-    """How fast a stage retries failed groups, in whichever place they wait: seldom if other work gets done meanwhile
-    (`Share`), and more of them together as long as they succeed.
-
-    most: the most groups that are retried together. rests_until_s: no group is retried before this time. width: how
-    many are retried together now.
-    """
-
-    def __init__(self, now_s: float, most: int) -> None:
-        self.rests_until_s = now_s
-        self.width = 1
-        self._most = most
-        self._share = Share()
-
-    def failed(self, began_s: float, now_s: float, worked: int) -> None:
-        """Notes that a retry failed. began_s: when it began. worked: how much other work has got done so far."""
-        self.rests_until_s = now_s + self._share.failed(began_s, now_s, worked)
-        self.width = 1
-
-    def answered(self) -> None:
-        """Notes that what failed works again."""
-        self._share.ended()
-
-    def succeeded(self) -> None:
-        """Notes that groups that were retried are done."""
-        self.answered()
-        self.width = min(2 * self.width, self._most)
-
-
 class Later(Generic[Thing]):
     """Things to try later, each at a time of its own, the earliest first."""
 
@@ -100,13 +71,9 @@ class Later(Generic[Thing]):
         """When the first thing is due; infinite if there is none."""
         return self._heap[0][0] if self._heap else math.inf
 
-    def first(self, now_s: float) -> Thing | None:
-        """The first thing, if it is due. It stays in its place."""
-        return self._heap[0][2] if self.due_s() <= now_s else None
-
-    def take(self) -> Thing:
-        """Removes the first thing and returns it."""
-        return heapq.heappop(self._heap)[2]
+    def take_due(self, now_s: float) -> Thing | None:
+        """Removes the first thing and returns it, if it is due."""
+        return heapq.heappop(self._heap)[2] if self.due_s() <= now_s else None
 
 
 @dataclass(frozen=True)

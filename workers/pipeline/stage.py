@@ -35,7 +35,7 @@ from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe
 from workers.pipeline.parker import Parker
-from workers.pipeline.retry import REST_S, Away, Later, RetryPace, RetryPolicy, is_logged
+from workers.pipeline.retry import REST_S, Away, Later, RetryPolicy, Share, is_logged
 from workers.pipeline.spec import StageSpec
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
@@ -92,7 +92,8 @@ class Stage(Generic[Body]):
         self._next_lot_s = clock()
         self._quiet = True  # this step and the one before polled nothing to handle
         self._worked = 0  # how often something got done
-        self._pace = RetryPace(clock(), spec.batch)
+        self._retries = Share()
+        self._rests_until_s = clock()  # nothing is retried before this time
         away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
         self._queue_away = away("queue", "queue.unavailable")
         self._notes_away = away("notes", "note.unavailable")
@@ -108,7 +109,7 @@ class Stage(Generic[Body]):
         self._filling: Group[Body] | None = None  # the group polled last, until it is tried: it may get more
         self._turns = spec.turns
         self._later: Later[Group[Body]] = Later()  # not due yet, or at fault
-        self._failed: Later[Group[Body]] = Later()  # something was away: they are retried at the pace of retries
+        self._failed: Later[Group[Body]] = Later()  # something was away: they are retries
         self._outages = outages = Outages(spec.slots, lots, rng)
         self._burials = Burials(spec, dead, wall_ms, policy.dead_in_a_row, lots, calls, letters_away, tally)
         self._parker: Parker[Body] | None = None
@@ -141,7 +142,7 @@ class Stage(Generic[Body]):
         if self._burials.waiting:
             worked = self._burials.bury_some(in_time, self._worked) or worked
         if self._parker is not None and any(self._outages):
-            self._parker.park_some(self._pace.rests_until_s, self._worked)
+            self._parker.park_some(self._rests_until_s, self._worked)
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None and (polled or settled):
             # A poll that brings nothing is no answer: a client whose brokers are away hears nothing, too.
@@ -330,12 +331,12 @@ class Stage(Generic[Body]):
         waiting messages need the one part that is away, and a new one finds that the rest answers.
         """
         whole = self._outages.whole
-        return whole is None or self._clock() >= max(whole.due_s, self._pace.rests_until_s)
+        return whole is None or self._clock() >= max(whole.due_s, self._rests_until_s)
 
     def _patience(self) -> float:
         if self._turns:
             return 0.0
-        retry_s = max(self._pace.rests_until_s, min(self._failed.due_s(), self._outages.due_s()))
+        retry_s = max(self._rests_until_s, min(self._failed.due_s(), self._outages.due_s()))
         next_s = min(self._later.due_s(), retry_s)
         return max(0.0, min(self._patience_s, next_s - self._clock()))
 
@@ -348,27 +349,19 @@ class Stage(Generic[Body]):
         retrying = any(
             isinstance(work, Isolation | Probe) or (isinstance(work, Group) and work.failures) for work in self._ready
         )
-        while self._later.first(now_s) is not None:
-            group = self._later.take()
+        while (group := self._later.take_due(now_s)) is not None:
             if group.at_the_latest_s is not None and now_s < group.at_the_latest_s:
                 group.items = self._leave_until_due(group.items, group.at_the_latest_s)
             if group.items:
                 self._ready.append(group)
-        if not retrying and now_s >= self._pace.rests_until_s and (retry := self._next_retry(now_s)) is not None:
+        if not retrying and now_s >= self._rests_until_s and (retry := self._next_retry(now_s)) is not None:
             self._ready.append(retry)
 
     def _next_retry(self, now_s: float) -> Group[Body] | Isolation[Body] | Probe[Body] | None:
-        """The next retry: of failed groups or of an outage, whichever has been due for longer, so that none starves."""
+        """The next retry: of a failed group or of an outage, whichever has been due for longer: none starves."""
         if self._outages.due_s() < self._failed.due_s():
             return self._outages.take_due(now_s, self._spec.batch)
-        retried: list[Group[Body]] = []
-        room = self._spec.batch
-        while len(retried) < self._pace.width and (group := self._failed.first(now_s)) is not None:
-            room -= len(group.items)
-            if retried and room < 0:
-                break
-            retried.append(self._failed.take())
-        return _together(retried) if retried else None
+        return self._failed.take_due(now_s)
 
     def _work(self, in_time: Callable[[], bool]) -> bool:
         """Tries the work that is ready, and what results from it, as long as there is time. False if there was none."""
@@ -416,11 +409,11 @@ class Stage(Generic[Body]):
         if error is None:
             self._done(group.items)
             if group.failures:
-                self._pace.succeeded()
+                self._retries.ended()
         elif isinstance(error, NotNowError):
             self._log_retry(group.failures + 1, error)
             if group.failures:
-                self._pace.failed(began_s, self._clock(), self._worked)
+                self._retry_failed(began_s)
             since_s = began_s if group.since_s is None else group.since_s
             slices = self._outages.slices(group.items)
             isolation = Isolation(slices, since_s, group.failures)
@@ -441,7 +434,7 @@ class Stage(Generic[Body]):
         if isinstance(error, NotNowError):
             isolation.failed.append(group)
             if isolation.failures:
-                self._pace.failed(began_s, self._clock(), self._worked)
+                self._retry_failed(began_s)
         else:
             isolation.succeeded = True
             isolation.healthy |= self._outages.needed(group.items)
@@ -468,10 +461,10 @@ class Stage(Generic[Body]):
         self._take()
         if isinstance(error, NotNowError):
             self._log_retry(probe.outage.failures + 1, error)
-            self._pace.failed(began_s, self._clock(), self._worked)
+            self._retry_failed(began_s)
             self._outages.failed(probe, began_s, self._clock(), self._wait_s)
             return
-        self._pace.answered()
+        self._retries.ended()
         self._make_ready(self._outages.worked(probe, self._clock()))
         if error is None:
             self._done(probe.items)
@@ -545,7 +538,7 @@ class Stage(Generic[Body]):
     def _store_answers(self) -> None:
         self._worked += 1
         if self._outages.whole is not None:
-            self._pace.answered()
+            self._retries.ended()
         self._make_ready(self._outages.answered())
 
     def _make_ready(self, items: Sequence[Item[Body]]) -> None:
@@ -581,6 +574,11 @@ class Stage(Generic[Body]):
                 case Group() | Isolation():
                     found.append(work.since_s)
         return (each for each in found if each is not None)
+
+    def _retry_failed(self, began_s: float) -> None:
+        """Lets all retries rest after one that failed, so that other work gets its share of the time."""
+        now_s = self._clock()
+        self._rests_until_s = now_s + self._retries.failed(began_s, now_s, self._worked)
 
     def _wait_s(self, failures: int) -> float:
         return self._policy.wait_s(max(1, failures), self._rng)
@@ -640,9 +638,3 @@ class Begun(Generic[Body]):
         stage, self._stage = self._stage, None
         if stage is not None:
             stage.close()
-
-
-def _together(groups: Sequence[Group[Body]]) -> Group[Body]:
-    since_s = min((group.since_s for group in groups if group.since_s is not None), default=None)
-    items = [item for group in groups for item in group.items]
-    return Group(items, max(group.failures for group in groups), since_s=since_s)
