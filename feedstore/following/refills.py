@@ -9,7 +9,6 @@ import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from queue import Empty, Full, Queue
 from typing import Final
 
 import structlog
@@ -62,58 +61,50 @@ class Refills:
         self._follows = follows
         self._again_ms = again_ms
         self._clock = clock
-        self._lock = threading.Lock()
+        self._changed = threading.Condition(threading.Lock())
         self._lookups = Rate(LOOKED_UP_PER_S_MAX, clock())
         self._asked = Rate(ASKED_PER_S_MAX, clock())
         self._done_s: OrderedDict[int, float] = OrderedDict()
-        self._waiting: Queue[int | None] = Queue(WAITING_MAX)
+        self._waiting: list[int] = []
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def ask(self, user: int) -> None:
         """Asks for a refill of a user's feed on the thread; returns at once."""
         now_s = self._clock()
-        with self._lock:
+        with self._changed:
             done_s = self._done_s.get(user)
             if self._closed or (done_s is not None and now_s - done_s < self._again_ms / 1_000):
                 return
-            if not self._lookups.take(now_s):
+            if len(self._waiting) >= WAITING_MAX or not self._lookups.take(now_s):
                 return
-            with contextlib.suppress(Full, RuntimeError):  # if the machine has no thread left, a later walk tries again
-                self._waiting.put_nowait(user)
-                self._done_s[user] = now_s
-                self._done_s.move_to_end(user)
-                if len(self._done_s) > REMEMBERED_MAX:
-                    self._done_s.popitem(last=False)
-                if self._thread is None:
-                    thread = threading.Thread(target=self._run, name="refills", daemon=True)
+            self._waiting.append(user)
+            self._done_s[user] = now_s
+            self._done_s.move_to_end(user)
+            if len(self._done_s) > REMEMBERED_MAX:
+                self._done_s.popitem(last=False)
+            self._changed.notify()
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name="refills", daemon=True)
+                with contextlib.suppress(RuntimeError):  # if the machine has no thread left, a later walk tries again
                     thread.start()
                     self._thread = thread
 
     def close(self) -> None:
         """Handles the users that still wait, for at most `CLOSE_S`."""
-        with self._lock:
+        with self._changed:
             self._closed = True
-            thread = self._thread
-        if thread is not None:
-            deadline_s = self._clock() + CLOSE_S
-            with contextlib.suppress(Full):
-                self._waiting.put(None, timeout=CLOSE_S)
-                thread.join(max(0.0, deadline_s - self._clock()))
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
-        while (first := self._waiting.get()) is not None:
-            users = [first]
-            more = True
-            while more:
-                try:
-                    user = self._waiting.get_nowait()
-                except Empty:
-                    break
-                if user is None:
-                    more = False
-                else:
-                    users.append(user)
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                users, self._waiting = self._waiting, []
+            if not users:
+                return
             try:
                 self._ask_for(users)
             except FollowStoreUnavailableError:
@@ -121,8 +112,6 @@ class Refills:
             except Exception:  # noqa: BLE001  # a bug of ours: if the thread ended, no feed would be refilled any more
                 _log.exception("refills.failed", users=len(users))
                 self._forget(users)
-            if not more:
-                return
 
     def _ask_for(self, users: list[int]) -> None:
         asked: list[int] = []
@@ -136,6 +125,6 @@ class Refills:
 
     def _forget(self, users: list[int]) -> None:
         """Forgets users, so that their next walk asks again."""
-        with self._lock:
+        with self._changed:
             for user in users:
                 self._done_s.pop(user, None)

@@ -333,7 +333,7 @@ def test_what_refills_remember_is_bounded(follows: FollowStore):
         refills.ask(each)
         now_s += 0.1
         if not each % WAITING_MAX:
-            until(refills._waiting.empty, "there is room")
+            until(lambda: not refills._waiting, "there is room")
     assert len(refills._done_s) == REMEMBERED_MAX
     refills.close()
 
