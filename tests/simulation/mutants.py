@@ -778,7 +778,7 @@ MUTANTS: dict[str, Taken] = {
             "finish_first_part",
             9,
             "what follows a purge follows the first of its parts",
-            lambda: [(Writer, "_all_parts_landed", lambda _writer, delivery: delivery.purge.part == 1)],
+            lambda: [(Writer, "_all_parts_landed", lambda _writer, _action, purge: purge.part == 1)],
             profile=_TRIMMED,
         ),
         Taken(

@@ -17,7 +17,7 @@ from feedstore.widecolumn import MAX_LIMIT, DeleteColumns, Mutation, WideColumnS
 from feedstore.widecolumn.progress import Progress, Through
 from workers.following import metrics
 from workers.following.covering import Covering, covering_now, uncovered
-from workers.following.messages import Delivery, Hold, Task, encode_action
+from workers.following.messages import Delivery, Hold, Purge, Task, encode_action
 from workers.following.packs import Pack, cell_mutations
 from workers.following.topics import ACTIONS, DELIVERIES
 from workers.pipeline.ticks import KnownPartitions, Settled, Tick
@@ -109,7 +109,7 @@ class Writer:
             self._apply(cell_mutations(some), some)
         for each in portions(deliveries, Delivery.cells, _CELLS_AT_ONCE):
             self._apply(list(_mutations(each)), each)
-        self._finish_purges([delivery for delivery in deliveries if delivery.purge is not None])
+        self._finish_purges(deliveries)
         if holds:
             self._progress.hold(holds)
         if fanouts:
@@ -182,41 +182,36 @@ class Writer:
         # If a tick does not say how many, it was sent to no more partitions than there are now.
         return self._queue.partitions(DELIVERIES) if tick.partitions is None else tick.partitions
 
-    def _finish_purges(self, purges: Sequence[Delivery]) -> None:
+    def _finish_purges(self, landed: Sequence[Delivery]) -> None:
         """For each purge whose parts have all landed: reads the row, asks for a refill and notes a hold for it."""
-        finished = [delivery for delivery in purges if self._all_parts_landed(delivery)]
+        parts = [(each.action, each.purge) for each in landed if isinstance(each.action, Unfollowed)]
+        finished = [(action, purge) for action, purge in parts if purge and self._all_parts_landed(action, purge)]
         if not finished:
             return
-        self._read_rows(
-            delivery.action for delivery in finished if delivery.purge is not None and not delivery.purge.complete
-        )
+        self._read_rows(action for action, purge in finished if not purge.complete)
         # Each retry asks again, so nothing is asked for while the holds cannot be written.
         self._progress.refuse_unwritable()
         # Refills are asked for only after the markers have landed: entries that come first could be trimmed away,
         # because they lie below entries that the markers then remove (rule 9).
-        users = {delivery.action.follower for delivery in finished if isinstance(delivery.action, Unfollowed)}
+        users = {action.follower for action, _ in finished}
         asked_ms = self._follows.ask_refill(sorted(users), self._cluster, 0)
         # One hold for all: they end together, and the oldest of them makes none last longer.
-        since_ms = min(delivery.action.committed_ms for delivery in finished)
+        since_ms = min(action.committed_ms for action, _ in finished)
         self._progress.hold_for_refills([(since_ms, asked_ms)])
-        took_s = [(asked_ms - delivery.action.committed_ms) / 1_000 for delivery in finished]
+        took_s = [(asked_ms - action.committed_ms) / 1_000 for action, _ in finished]
         self._meter.observe(metrics.PURGE_SECONDS, took_s, self._cluster)
         self._meter.add(metrics.REFILLS, len(users), self._cluster)
 
-    def _all_parts_landed(self, delivery: Delivery) -> bool:
-        purge, action = delivery.purge, delivery.action
-        if purge is None or not isinstance(action, Unfollowed):
-            return False
+    def _all_parts_landed(self, action: Unfollowed, purge: Purge) -> bool:
         return purge.parts == 1 or self._progress.part_landed(action.follower, action.ts, purge.part, purge.parts)
 
-    def _read_rows(self, actions: Iterable[RecordedAction]) -> None:
+    def _read_rows(self, actions: Iterable[Unfollowed]) -> None:
         """Removes from each follower's row all other entries that an unfollowed followee covers and no active edge does
         (rule 6): entries so old that the expander's lists do not reach them. A row is read once for all of its user.
         """
         by_follower: defaultdict[int, Covering] = defaultdict(Covering)
         for action in actions:
-            if isinstance(action, Unfollowed):
-                by_follower[action.follower].add(action.followee, action.ts)
+            by_follower[action.follower].add(action.followee, action.ts)
         for follower, unfollowed in by_follower.items():
             self._read_row(follower, unfollowed)
 
