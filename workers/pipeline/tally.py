@@ -4,10 +4,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from feedstore.errors import NotNowError
 from feedstore.metering import Meter
 from workers.pipeline import metrics
-from workers.pipeline.ticks import Tick
+from workers.pipeline.ticks import Settled, Tick
 
 TELL_EVERY_S: Final = 1.0
 """The gauges of what waits are updated at most this often."""
@@ -43,11 +45,7 @@ class Tally:
         for histogram in (metrics.BATCH, metrics.HANDLE_SECONDS):
             meter.observe(histogram, [], group)
         self._told_s = clock() - TELL_EVERY_S
-        self._settled: defaultdict[int, dict[int, int]] = defaultdict(dict)
-        """The newest tick of each source, by the partition that it came through. Only ticks count that name
-        `self._sources`: the largest number of sources, unless the topic was made again with fewer.
-        """
-        self._sources = 0
+        self._settled: defaultdict[int, Settled] = defaultdict(Settled)  # by the partition that ticks came through
 
     def polled(self, size: int) -> None:
         self._meter.add(metrics.LOTS, 1, self._group)
@@ -74,27 +72,18 @@ class Tally:
         """Notes that everything before these ticks, each with its partition, is done."""
         now_s, now_ms = self._clock(), self._wall_ms()
         for partition, tick in ticks:
-            by_source = self._settled[partition]
-            if tick.sources > self._sources or (tick.sources < self._sources and self._is_newest(tick)):
-                self._sources = tick.sources
-                for each in self._settled.values():
-                    each.clear()
-            if tick.sources == self._sources:
-                by_source[tick.source] = max(tick.settled_ms, by_source.get(tick.source, 0))
-        # Through a partition of the first topic, only the ticks of that partition come.
-        expected = {partition: 1 if tick.partitions is None else self._sources for partition, tick in ticks}
-        for partition, sources in expected.items():
-            by_source = self._settled[partition]
+            settled = self._settled[partition]
+            # Through a partition of the first topic, only the ticks of that partition come.
+            own = replace(tick, sources=1) if tick.partitions is None else tick
+            if own.sources < settled.sources and own.settled_ms > settled.latest_ms():
+                # The topic was made again with fewer partitions. Ticks from before partitions were added are earlier.
+                settled = self._settled[partition] = Settled()
+            settled.note(own)
+        for partition in {partition for partition, _ in ticks}:
             # If the partition was gained just now, a source that has not been heard of may be stuck.
-            if by_source and len(by_source) >= sources:
-                ago_s = (now_ms - min(by_source.values())) / 1_000
+            if (settled_ms := self._settled[partition].settled_ms()) is not None:
+                ago_s = (now_ms - settled_ms) / 1_000
                 self._meter.since(metrics.BEHIND, now_s - ago_s, self._group, str(partition))
-
-    def _is_newest(self, tick: Tick) -> bool:
-        """Whether a tick is later than all others: then the sources that it does not name are gone. Ticks from before
-        sources were added are not.
-        """
-        return all(tick.settled_ms > ms for by_source in self._settled.values() for ms in by_source.values())
 
     def _forget(self, partitions: Iterable[int]) -> None:
         for partition in list(partitions):

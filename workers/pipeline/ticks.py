@@ -80,6 +80,10 @@ class Settled:
         self._by_source[tick.source] = max(tick.settled_ms, self._by_source.get(tick.source, 0))
         self.sources = max(tick.sources, self.sources)
 
+    def latest_ms(self) -> int:
+        """The latest time of a tick; 0 before the first one."""
+        return max(self._by_source.values(), default=0)
+
     def settled_ms(self) -> int | None:
         """A time such that the reader has done everything that committed before it and was published in what it reads;
         None until a tick has come through every partition.
