@@ -61,6 +61,7 @@ def test_a_walk_shows_the_newest_cap_entries_once_each(a: Replica, reader: FeedP
     pages = walk(reader, limit)
     assert [entry for page in pages for entry in page.entries] == newest(range(1, entries + 1))[:10]
     assert all(len(page.entries) == limit for page in pages[:-1])
+    assert len(pages) == max(1, -(-min(entries, 10) // limit)), "a full page may be the last"
     assert pages[-1].returned == min(entries, 10)
 
 
@@ -76,54 +77,14 @@ def test_rule_10_pages_neither_repeat_nor_skip_while_the_feed_grows(a: Replica, 
     assert entries == newest(range(1, 9))
 
 
-def test_rule_10_a_short_page_is_no_end_and_an_end_says_so(a: Replica, reader: FeedPages):
-    fill(a, range(1, 5))
-    first = reader.page(USER, 3)
-    assert first.cursor is not None
-    last = reader.page(USER, 3, first.cursor)
-    assert last.entries == newest(range(1, 2))
-    assert last.cursor is None
-    assert last.returned == 4
-
-
-def test_a_feed_that_ends_with_a_full_page_ends(a: Replica, reader: FeedPages):
-    fill(a, range(1, 5))
-    assert reader.page(USER, 4).cursor is None
-
-
-def test_the_cap_holds_for_a_cursor_that_is_used_up(a: Replica, reader: FeedPages):
-    fill(a, range(1, 31))
-    first = reader.page(USER, 9)
-    assert first.cursor is not None
-    second = reader.page(USER, 9, first.cursor)
-    assert (len(second.entries), second.cursor) == (1, None)
-
-
-def test_the_other_replica_answers_where_one_cannot(a: Replica, b: Replica, reader: FeedPages):
-    fill(a, range(1, 4))
-    fill(b, range(1, 4))
-    assert reader.page(USER, 2).served_by == "a"
-    a.tables[FEEDS].close()
-    page = reader.page(USER, 2)
-    assert page.served_by == "b"
-    assert page.entries == newest(range(2, 4))
-
-
 def test_a_cursor_stays_good_across_the_switch(a: Replica, b: Replica, reader: FeedPages):
     for target in (a, b):
         fill(target, range(1, 9))
     first = reader.page(USER, 3)
     a.tables[FEEDS].close()
     second = reader.page(USER, 3, first.cursor)
-    assert second.served_by == "b"
+    assert (first.served_by, second.served_by) == ("a", "b")
     assert first.entries + second.entries == newest(range(3, 9))
-
-
-def test_where_no_replica_answers_the_error_names_each(a: Replica, b: Replica, reader: FeedPages):
-    a.tables[FEEDS].close()
-    b.tables[FEEDS].close()
-    with pytest.raises(UnavailableError, match=r"no cluster answered: a: .*; b: "):
-        reader.page(USER, 2)
 
 
 def test_where_no_replica_answers_the_error_names_each_once(
