@@ -2,8 +2,7 @@
 
 import pytest
 
-from feedstore.domain import Entry, InvalidValueError
-from feedstore.domain.cursors import MalformedCursorError
+from feedstore.domain import Entry
 from feedstore.following import FEEDS, Page, feed_table, mutations
 from feedstore.following.pages import FeedPages
 from feedstore.replicas.attempts import InPlace
@@ -100,16 +99,3 @@ def test_where_no_replica_answers_the_error_names_each_once(
     said = "no cluster answered: a: 127.0.0.1:1: no answer; b: 127.0.0.1:1: no answer"
     with pytest.raises(UnavailableError, match=f"^{said}$"):
         reader.page(USER, 2)
-
-
-@pytest.mark.parametrize("limit", [0, -1, 1_001])
-def test_a_limit_out_of_range_is_refused(reader: FeedPages, limit: int):
-    with pytest.raises(ValueError, match="limit: expected 1 to 1000"):
-        reader.page(USER, limit)
-
-
-def test_bad_users_and_cursors_are_refused(reader: FeedPages):
-    with pytest.raises(InvalidValueError):
-        reader.page(0, 5)
-    with pytest.raises(MalformedCursorError):
-        reader.page(USER, 5, "nonsense")

@@ -145,36 +145,28 @@ def test_the_reads_of_one_page_are_bounded(service: FeedService, pair: Pair):
     assert not any(walk(service, 5))
 
 
-def test_a_page_is_short_rather_than_failed_where_the_clusters_go_away_halfway(service: FeedService, pair: Pair):
-    pair.fill(range(1, 21))
-    save(service, range(1, 19))
-    read = pair.a.read
-
-    def once(*arguments: object) -> list[bytes]:
-        try:
-            return read(*arguments)
-        finally:
-            pair.a.fails = pair.b.fails = True
-
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(pair.a, "read", once)
-        page = service.pins_page(USER, 5)
-    assert [pin.pin for pin in page.pins] == [18, 17, 16]
-    pair.a.fails = pair.b.fails = False
-    assert [pin.pin for pin in service.pins_page(USER, 5, page.cursor).pins] == [15, 14, 13, 12, 11]
-
-
-def reading_once(pair: Pair) -> Callable[..., list[bytes]]:
-    """Reads of cluster a, which is away after the first one."""
+def reading_once(pair: Pair, *, b_fails: bool = False) -> Callable[..., list[bytes]]:
+    """Reads of cluster a, which is away after the first one, as cluster b is if `b_fails`."""
     read = pair.a.read
 
     def reads(*arguments: object) -> list[bytes]:
         try:
             return read(*arguments)
         finally:
-            pair.a.fails = True
+            pair.a.fails, pair.b.fails = True, b_fails
 
     return reads
+
+
+def test_a_page_is_short_rather_than_failed_where_the_clusters_go_away_halfway(service: FeedService, pair: Pair):
+    pair.fill(range(1, 21))
+    save(service, range(1, 19))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pair.a, "read", reading_once(pair, b_fails=True))
+        page = service.pins_page(USER, 5)
+    assert [pin.pin for pin in page.pins] == [18, 17, 16]
+    pair.a.fails = pair.b.fails = False
+    assert [pin.pin for pin in service.pins_page(USER, 5, page.cursor).pins] == [15, 14, 13, 12, 11]
 
 
 def test_a_page_of_several_reads_says_the_worst_of_them(service: FeedService, pair: Pair):
@@ -255,7 +247,7 @@ def test_a_page_of_pins_is_as_far_behind_as_its_source(pair: Pair, follows: Foll
 
 
 def test_bad_requests_are_refused(service: FeedService):
-    for limit in (0, 1_001):
+    for limit in (0, -1, 1_001):
         with pytest.raises(InvalidValueError, match="limit: expected 1 to 1000"):
             service.page(USER, limit)
     with pytest.raises(InvalidValueError):
