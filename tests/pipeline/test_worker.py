@@ -93,23 +93,6 @@ def test_loops_that_take_long_to_end_are_named(monkeypatch: pytest.MonkeyPatch) 
     assert said == [("loops.ending", {"loops": ["waits"]})]
 
 
-def test_one_loop_ends_and_the_others_go_on() -> None:
-    one, other = Loop("one"), Loop("other")
-    worker = Worker([one, other])
-    seen = []
-
-    def until() -> bool:
-        worker.end("one")
-        if one.closed.is_set():
-            seen.append(other.steps)
-        return len(set(seen)) > 1
-
-    worker.run(until)
-
-    assert worker.running() == set()
-    assert seen[0] < seen[-1]
-
-
 @pytest.mark.parametrize("error", [RuntimeError("a bug"), TooManyDeadLettersError("too many")])
 def test_an_error_stops_everything(error: Exception) -> None:
     other = Loop("other")

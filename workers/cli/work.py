@@ -225,9 +225,7 @@ def run_until(
         if not end():
             return False
         # The next tick would stay in the queue, and look like waiting work.
-        for each in TICKERS:
-            worker.end(each)
-        if not worker.running().isdisjoint(TICKERS):
+        if not worker.pause(TICKERS):
             return False
         if ends_by_s is None:
             ends_by_s = time.monotonic() + end.rests_within_s

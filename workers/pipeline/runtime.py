@@ -140,7 +140,6 @@ class Worker:
         self._stop = threading.Event()
         self._failures: list[tuple[str, Exception]] = []
         self._ended: set[str] = set()
-        self._ending: set[str] = set()
         self._pausing = threading.Lock()
         self._paused: set[str] = set()
         self._in_step: set[str] = set()
@@ -152,10 +151,6 @@ class Worker:
     def stop(self) -> None:
         """Asks every loop to end after its current step. Returns at once; safe in a signal handler."""
         self._stop.set()
-
-    def end(self, name: str) -> None:
-        """Asks one loop to end after its current step; the others continue. Returns at once."""
-        self._ending.add(name)
 
     def pause(self, names: Collection[str]) -> bool:
         """Asks loops to rest after their current step, until `resume`. Returns at once: True if none of them is in a
@@ -242,7 +237,7 @@ class Worker:
             log.info("loop.stopped")
 
     def _take_steps(self, loop: Loop) -> None:
-        while not self._stop.is_set() and loop.name not in self._ending:
+        while not self._stop.is_set():
             self._meter.since(metrics.LOOP_STEP_AGE, self._clock(), loop.name)
             if not self._begin_step(loop.name):
                 self._stop.wait(_ASK_S)
