@@ -48,7 +48,7 @@ class Bench:
         self.meter = Counting(lambda: self.now_s)
         self.flights = CanaryFlights(self.follows, ["a"], self.meter)
         self.flying = Every("canary", self.flights.fly, 15.0, lambda: self.now_s, "canary.unrecorded")
-        self.watch = CanaryWatch(self.replica, self.flights.newest, self.meter, lambda: self.now_s, self.now_ms)
+        self.watch = CanaryWatch(self.replica, self.flights, self.meter, lambda: self.now_s, self.now_ms)
 
     def now_ms(self) -> int:
         return int(self.now_s * 1_000)
@@ -62,7 +62,7 @@ class Bench:
 
     def land(self, users: tuple[int, ...] = USERS) -> None:
         """What the pipeline does of what was recorded."""
-        ts = self.flights.newest().ts
+        ts = self.flights.newest.ts
         self.table.apply([Put([(row_key(each), ts[each])], [bytes(16)]) for each in users])
 
     def outcomes(self) -> dict[str, float]:

@@ -395,8 +395,7 @@ def canaries(ports: Ports, config: Config) -> list[Loop]:
         return []
     flights = CanaryFlights(ports.follows, list(ports.replicas), ports.meter)
     watches = [
-        CanaryWatch(replica, flights.newest, ports.meter, time.monotonic, ports.clock)
-        for replica in ports.replicas.values()
+        CanaryWatch(replica, flights, ports.meter, time.monotonic, ports.clock) for replica in ports.replicas.values()
     ]
     return [
         Every("canary", flights.fly, config.worker.canary_ms / 1_000, time.monotonic, "canary.unrecorded"),

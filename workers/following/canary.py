@@ -6,7 +6,6 @@ is read where pages are read. Nothing grows: following again only gives an edge 
 are in the follow store like all others, so that checks, repairs and rebuilds find what they expect.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -76,29 +75,25 @@ def arrived(replica: Replica, waiting: Mapping[int, int]) -> set[int]:
 
 
 class CanaryFlights:
-    """Makes the canaries follow again. Thread-safe. clusters: the clusters in which they are looked for."""
+    """Makes the canaries follow again. clusters: the clusters in which they are looked for.
+
+    newest: the last round. Other threads may read it.
+    """
 
     def __init__(self, follows: FollowStore, clusters: list[str], meter: Meter) -> None:
         self._follows = follows
         self._clusters = clusters
         self._meter = meter
-        self._lock = threading.Lock()
-        self._newest = Flown(0, {})
-
-    def newest(self) -> Flown:
-        with self._lock:
-            return self._newest
+        self.newest = Flown(0, {})
 
     def fly(self) -> None:
         """Begins a round. Counts a FollowStoreUnavailableError, and raises it."""
         try:
-            flown = fly(self._follows, self._newest.number + 1)
+            self.newest = fly(self._follows, self.newest.number + 1)
         except NotNowError:
             for cluster in self._clusters:
                 self._meter.add(metrics.CANARIES, len(USERS), cluster, "unrecorded")
             raise
-        with self._lock:
-            self._newest = flown
 
 
 class CanaryWatch:
@@ -107,14 +102,14 @@ class CanaryWatch:
     def __init__(
         self,
         replica: Replica,
-        newest: Callable[[], Flown],
+        flights: CanaryFlights,
         meter: Meter,
         clock: Callable[[], float],
         now_ms: Callable[[], int],
     ) -> None:
         self.name = f"canary-{replica.name}"
         self._replica = replica
-        self._newest = newest
+        self._flights = flights
         self._meter = meter
         self._clock = clock
         self._now_ms = now_ms
@@ -135,7 +130,7 @@ class CanaryWatch:
         """Looks if it is time; False, so that a rest follows."""
         now_s = self._clock()
         if not self._waiting:
-            flown = self._newest()
+            flown = self._flights.newest
             if flown.number == self._flown.number:
                 return False
             self._flown, self._waiting, self._unreadable = flown, dict(flown.ts), False

@@ -7,7 +7,7 @@ from typing import Final
 from feedstore.following import FEEDS, trusted_watermark
 from feedstore.following.witnesses import ROWS
 from feedstore.replicas.replicas import Replica
-from feedstore.widecolumn import DamagedError, UnavailableError, WideColumnStore
+from feedstore.widecolumn import DamagedError, UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.following.applied import behind, is_of_an_earlier_topic
 from workers.following.groups import away_message, cluster_groups, damaged_message, lost_message, older_message
@@ -50,8 +50,9 @@ def fault(replica: Replica, queue: Queue | None, clock: Callable[[], float], rea
         trusted_watermark(replica)
         found = None if queue is None else _behind_its_groups(name, Progress(replica.progress), queue)
         if found is None or found.is_mended_by_writers:
-            until_s = clock() + read_s
-            read_through(replica.tables[FEEDS], lambda: clock() < until_s)
+            until_s, rows = clock() + read_s, replica.tables[FEEDS].scan()
+            while clock() < until_s and next(rows, None) is not None:
+                pass
     except DamagedError as error:
         return ReplicaFault(damaged_message(name, str(error)))
     return found
@@ -81,10 +82,3 @@ def _refuse_away(replica: Replica, clock: Callable[[], float]) -> None:
             raise
         except UnavailableError as error:
             raise PartAwayError(away_message(replica.name, f"{row[0]:02x}..", str(error))) from error
-
-
-def read_through(store: WideColumnStore, in_time: Callable[[], bool]) -> None:
-    """Reads rows from the first one while `in_time` is true. Raises DamagedError, UnavailableError."""
-    rows = store.scan()
-    while in_time() and next(rows, None) is not None:
-        pass
