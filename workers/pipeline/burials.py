@@ -79,20 +79,18 @@ class Burials(Generic[Body]):
         """Whether too many were buried in a row: nothing more is done or buried then."""
         return self.in_a_row >= self._most
 
-    def bury_some(self, in_time: Callable[[], bool], worked: int) -> bool:
-        """Buries messages as long as there is time, one in any case; False if none was tried. worked: how much other
-        work has got done so far.
-        """
+    def bury_some(self, in_time: Callable[[], bool]) -> bool:
+        """Buries messages as long as there is time, one in any case; False if none was tried."""
         tried = False
         while self.waiting and not self._away.is_resting() and not self.too_many:
             if tried and not in_time():
                 break
             tried = True
-            if not self._bury(self.waiting[0], worked):
+            if not self._bury(self.waiting[0]):
                 break
         return tried
 
-    def _bury(self, corpse: Corpse[Body], worked: int) -> bool:
+    def _bury(self, corpse: Corpse[Body]) -> bool:
         """Buries the first message; False if the dead letters are away."""
         item = corpse.item
         taken, body = item.taken, item.body
@@ -110,7 +108,7 @@ class Burials(Generic[Body]):
             if spec.given_up is not None and not isinstance(body, Malformed):
                 spec.given_up(body)
 
-        if not self._calls.answers(self._away, bury, worked):
+        if not self._calls.answers(self._away, bury):
             return False
         # It leaves its place only now that it is in the dead letters: until then an error would lose it.
         self.waiting.popleft()

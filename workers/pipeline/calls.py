@@ -19,11 +19,14 @@ class Calls:
     """Makes the calls of one stage. Each call that was started is waited for before the step of the stage ends.
 
     consumer: the stage's, which is kept alive. clock: monotonic seconds.
+
+    worked: how often the stage got something done.
     """
 
     def __init__(self, name: str, consumer: Consumer, clock: Callable[[], float]) -> None:
         self._consumer = consumer
         self._clock = clock
+        self.worked = 0
         self._handling = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._beginning = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-next")
 
@@ -50,17 +53,15 @@ class Calls:
         self.wait_for(calling)
         return calling.result()
 
-    def answers(self, away: Away, call: Callable[[], object], worked: int) -> bool:
-        """Calls something that may be away, unless it rests after a failure; returns whether it answered. worked: how
-        much other work has got done so far.
-        """
+    def answers(self, away: Away, call: Callable[[], object]) -> bool:
+        """Calls something that may be away, unless it rests after a failure; returns whether it answered."""
         if away.is_resting():
             return False
         began_s = self._clock()
         try:
             self.aside(call)
         except NotNowError as error:
-            away.noted(error, (began_s, worked))
+            away.noted(error, (began_s, self.worked))
             return False
         away.ended()
         return True

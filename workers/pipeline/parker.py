@@ -51,12 +51,12 @@ class Parker(Generic[Body]):
         self._parked_s = clock()
         self._log = structlog.get_logger().bind(stage=spec.group)
 
-    def park_some(self, rests_until_s: float, worked: int) -> None:
+    def park_some(self, rests_until_s: float) -> None:
         """Parks messages whose outage has lasted. If waiting messages take more than half of the room, it also parks
         messages of other outages, oldest first, until half of the room is free. A message that cannot be parked waits
         as before.
 
-        rests_until_s: the stage probes no outage before this time. worked: how much other work has got done so far.
+        rests_until_s: the stage probes no outage before this time.
         """
         if self._away.is_resting():
             return
@@ -96,4 +96,4 @@ class Parker(Generic[Body]):
             self._log.info("messages.parked", messages=len(parked))
             self._away.ended()
         if not parked or reason:
-            self._away.noted(reason, (now_s, worked))
+            self._away.noted(reason, (now_s, self._calls.worked))

@@ -91,7 +91,6 @@ class Stage(Generic[Body]):
         self._looked_s = clock()
         self._next_lot_s = clock()
         self._quiet = True  # this step and the one before polled nothing to handle
-        self._worked = 0  # how often something got done
         self._retries = Share()
         self._rests_until_s = clock()  # nothing is retried before this time
         away = partial(Away, clock, meter, name, policy=policy, rng=rng, stage=name)
@@ -140,9 +139,9 @@ class Stage(Generic[Body]):
         self._look_after_silence()
         worked = self._work(in_time)
         if self._burials.waiting:
-            worked = self._burials.bury_some(in_time, self._worked) or worked
+            worked = self._burials.bury_some(in_time) or worked
         if self._parker is not None and any(self._outages):
-            self._parker.park_some(self._rests_until_s, self._worked)
+            self._parker.park_some(self._rests_until_s)
         settled = None if polled is None else self._ask_queue(self._settle)
         if settled is not None and (polled or settled):
             # A poll that brings nothing is no answer: a client whose brokers are away hears nothing, too.
@@ -303,7 +302,7 @@ class Stage(Generic[Body]):
         due = self._clock() - self._noted_s >= NOTE_EVERY_S
         if not (due or (spans and self._quiet)):
             return False
-        if not self._calls.answers(self._notes_away, lambda: note(spans), self._worked):
+        if not self._calls.answers(self._notes_away, lambda: note(spans)):
             return False
         self._noted_s = self._looked_s = self._clock()
         return True
@@ -313,12 +312,12 @@ class Stage(Generic[Body]):
         note = self._spec.note
         if note is None or not self._ready or self._clock() - self._looked_s < SILENT_S:
             return
-        if self._calls.answers(self._notes_away, lambda: note({}), self._worked):
+        if self._calls.answers(self._notes_away, lambda: note({})):
             self._looked_s = self._clock()
 
     def _tick(self, ticks: Sequence[tuple[int, Tick]]) -> bool:
         """Passes ticks on. False if they were not taken: they are passed on again after a while."""
-        if not self._calls.answers(self._ticks_away, lambda: self._spec.ticks(ticks), self._worked):
+        if not self._calls.answers(self._ticks_away, lambda: self._spec.ticks(ticks)):
             return False
         self._tally.ticked(ticks)
         return True
@@ -536,7 +535,7 @@ class Stage(Generic[Body]):
         self._store_answers()
 
     def _store_answers(self) -> None:
-        self._worked += 1
+        self._calls.worked += 1
         if self._outages.whole is not None:
             self._retries.ended()
         self._make_ready(self._outages.answered())
@@ -578,7 +577,7 @@ class Stage(Generic[Body]):
     def _retry_failed(self, began_s: float) -> None:
         """Lets all retries rest after one that failed, so that other work gets its share of the time."""
         now_s = self._clock()
-        self._rests_until_s = now_s + self._retries.failed(began_s, now_s, self._worked)
+        self._rests_until_s = now_s + self._retries.failed(began_s, now_s, self._calls.worked)
 
     def _wait_s(self, failures: int) -> float:
         return self._policy.wait_s(max(1, failures), self._rng)
