@@ -6,7 +6,7 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import structlog
 
@@ -99,11 +99,11 @@ class RetryPolicy:
 DEFAULT: Final = RetryPolicy()
 
 
-def is_logged(failures: int) -> bool:
-    """Whether the last of these failures in a row is worth a line in the log: ever fewer are, so that an outage of a
-    day does not fill it.
+def log_failure(log: Any, event: str, failures: int, **about: object) -> None:
+    """Logs the last of so many failures in a row. Ever fewer of these lines are warnings, so that an outage of a day
+    does not fill the log.
     """
-    return failures.bit_count() == 1
+    (log.warning if failures.bit_count() == 1 else log.debug)(event, failures=failures, **about)
 
 
 class Rest:
@@ -135,7 +135,7 @@ class Rest:
 
 
 class Away(Rest):
-    """Something that a loop calls and that may be away: each failure is counted, logged if `is_logged`, and begins a
+    """Something that a loop calls and that may be away: each failure is counted, logged by `log_failure`, and begins a
     rest. Its end is logged once.
 
     name: the name of the loop. what: what is called, as the metric names it. event, about: what the log line says.
@@ -168,8 +168,7 @@ class Away(Rest):
         least_s = 0.0 if attempt is None else self._share.failed(attempt[0], self._clock(), attempt[1])
         wait_s = self.failed(least_s=least_s)
         self._meter.add(metrics.AWAY, 1, *self._labels)
-        log = _log.warning if is_logged(self._failures) else _log.debug
-        log(self._event, **self._about, failures=self._failures, wait_s=round(wait_s, 3), error=str(error))
+        log_failure(_log, self._event, self._failures, **self._about, wait_s=round(wait_s, 3), error=str(error))
 
     def ended(self) -> None:
         if self._failures:

@@ -13,7 +13,7 @@ from feedstore.errors import NotNowError
 from feedstore.metering import UNCOUNTED, Meter
 from workers.pipeline import metrics
 from workers.pipeline.burials import TooManyDeadLettersError
-from workers.pipeline.retry import is_logged
+from workers.pipeline.retry import log_failure
 from workers.queue.port import DamagedQueueError, PositionLostError
 
 _log = structlog.get_logger()
@@ -58,7 +58,7 @@ class Every:
 
     do: does a round; it raises NotNowError if the round must be repeated. every_s: the time from the beginning of one
     round to that of the next, and before the first one. clock: monotonic seconds. event: the log line about a round
-    that failed, and `is_logged`. meter: counts all that failed.
+    that failed (`log_failure`). meter: counts all that failed.
     """
 
     def __init__(
@@ -96,8 +96,7 @@ class Every:
             self._due_s = now_s + min(AGAIN_S, self._every_s)
             self._meter.add(metrics.AWAY, 1, self.name, "round")
             self._failures += 1
-            log = _log.warning if is_logged(self._failures) else _log.debug
-            log(self._event, loop=self.name, failures=self._failures, error=str(error))
+            log_failure(_log, self._event, self._failures, loop=self.name, error=str(error))
         return False
 
     def close(self) -> None:

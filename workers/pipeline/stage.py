@@ -35,7 +35,7 @@ from workers.pipeline.calls import Calls
 from workers.pipeline.lots import Item, Lots
 from workers.pipeline.outages import Group, Isolation, Outages, Probe
 from workers.pipeline.parker import Parker
-from workers.pipeline.retry import REST_S, Away, Later, RetryPolicy, Share, is_logged
+from workers.pipeline.retry import REST_S, Away, Later, RetryPolicy, Share, log_failure
 from workers.pipeline.spec import StageSpec
 from workers.pipeline.tally import Tally
 from workers.pipeline.ticks import Tick
@@ -583,8 +583,7 @@ class Stage(Generic[Body]):
         return self._policy.wait_s(max(1, failures), self._rng)
 
     def _log_retry(self, failures: int, error: Exception) -> None:
-        log = self._log.warning if is_logged(failures) else self._log.debug
-        log("messages.retry", failures=failures, error=f"{type(error).__name__}: {error}")
+        log_failure(self._log, "messages.retry", failures, error=f"{type(error).__name__}: {error}")
 
 
 class Begun(Generic[Body]):
