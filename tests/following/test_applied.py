@@ -80,6 +80,13 @@ class Bench:
         return None if found is None else (found.message, found.is_mended_by_writers)
 
 
+def assert_lost(bench: Bench) -> None:
+    """The cluster counts as one that has lost deliveries, and that its group does not begin."""
+    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
+    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
+        bench.applied().begin()
+
+
 def test_a_group_begins_where_it_was_if_its_cluster_has_that() -> None:
     bench = Bench()
     bench.done({0: 4, 1: 2})
@@ -134,10 +141,7 @@ def test_a_cluster_has_lost_deliveries_if_what_was_parked_for_it_is_in_a_topic_t
     assert bench.state() is None
     bench.progress.note_applied({(2, 1): 3})
 
-    said = bench.state()
-    assert said == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
-    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        bench.applied().begin()
+    assert_lost(bench)
 
 
 def with_topics_made_again(bench: Bench, messages: int) -> None:
@@ -158,9 +162,7 @@ def test_a_cluster_has_lost_deliveries_if_their_topic_was_made_again(*, has_read
     if has_read:
         bench.commit({0: 2})
 
-    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
-    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        bench.applied().begin()
+    assert_lost(bench)
 
 
 def test_a_cluster_has_lost_deliveries_if_its_group_has_no_position_any_more() -> None:
@@ -169,9 +171,7 @@ def test_a_cluster_has_lost_deliveries_if_its_group_has_no_position_any_more() -
     bench.done({0: 4})
     with_topics_made_again(bench, 9)
 
-    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
-    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        bench.applied().begin()
+    assert_lost(bench)
 
 
 def test_a_cluster_whose_group_has_lost_its_positions_alone_reads_once_more() -> None:
@@ -195,9 +195,7 @@ def test_a_cluster_has_lost_deliveries_if_their_topic_was_made_again_before_its_
     with_topics_made_again(bench, 2)
     begin_group(bench.queue, ACTIONS, EXPANDER)  # the topic of actions is as it was
 
-    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
-    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        bench.applied().begin()
+    assert_lost(bench)
 
     begin_groups(bench.queue, "b")
     note_all("b", bench.progress, bench.queue)
@@ -215,8 +213,7 @@ def test_a_cluster_has_lost_deliveries_if_one_of_its_topics_was_made_again_befor
     begin_groups(bench.queue, "b")
     begin_group(bench.queue, ACTIONS, EXPANDER)
     bench.queue.forget(topic, group)
-    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        bench.applied().begin()
+    assert_lost(bench)
 
 
 def test_the_first_writer_of_a_cluster_begins_whether_or_not_an_expander_has() -> None:
@@ -277,9 +274,7 @@ def test_a_cluster_has_lost_deliveries_if_the_ids_of_topics_differ_whatever_was_
     bench.commit({0: 4})
     bench.queue.ids = OF_ANOTHER
 
-    assert bench.state() == ("cluster b lost deliveries: rebuild it (feedctl rebuild --all --cluster b)", False)
-    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        bench.applied().begin()
+    assert_lost(bench)
 
 
 def test_a_cluster_of_an_earlier_version_notes_the_ids_of_its_topics_when_its_writer_begins() -> None:
@@ -291,8 +286,7 @@ def test_a_cluster_of_an_earlier_version_notes_the_ids_of_its_topics_when_its_wr
     bench.applied().begin()
     assert bench.state() is None
     bench.queue.ids = OF_ANOTHER
-    with pytest.raises(PositionLostError, match="cluster b lost deliveries"):
-        bench.applied().begin()
+    assert_lost(bench)
 
 
 class Leaderless(MemoryQueue):
