@@ -89,9 +89,9 @@ def check(stage: Stage[Any]) -> None:
     assert found == {id(lot): lot.waiting for lot in stage._lots if lot.waiting}
     assert stage._lots.items == len(items)
     assert stage._lots.size == sum(taken.size for taken in {id(item.taken): item.taken for item in items}.values())
-    slots = [slot for outage in stage._outages for slot in outage.slots or ()]
+    slots = [slot for outage in stage._outages for slot in outage.slots]
     assert sorted(slots) == sorted(stage._outages._by_slot), "each slot has one outage at most"
-    assert all(outage.slots is None or outage.slots for outage in stage._outages)
+    assert all(outage is stage._outages.whole or outage.slots for outage in stage._outages)
 
 
 class Chaos:
@@ -330,7 +330,7 @@ def test_an_outage_is_known_by_its_slots() -> None:
     for _ in range(600):
         chaos.step()
     [*outages] = chaos.stage._outages
-    assert {slot for outage in outages for slot in outage.slots or ()} == {8, 9}
+    assert {slot for outage in outages for slot in outage.slots} == {8, 9}
     assert all(isinstance(outage, Outage) for outage in outages)
 
 

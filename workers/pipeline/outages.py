@@ -96,13 +96,13 @@ class Isolation(Generic[Body]):
 class Outage(Generic[Body]):
     """Slots that are away, or the whole store.
 
-    slots: None for the whole store. items: the messages that wait. An outage may outlast them: whether its slots work
+    slots: empty for the whole store. items: the messages that wait. An outage may outlast them: whether its slots work
     again is only known when a message that needs them is tried. since_s: when the first attempt that failed began.
     tried_s: when the first failed attempt of an item that waits now began; None if none of them was tried. due_s: when
     it is tried again. width: how many slots are tried then; it doubles as long as they work.
     """
 
-    slots: frozenset[int] | None
+    slots: frozenset[int]
     since_s: float
     failures: int
     due_s: float
@@ -178,7 +178,7 @@ class Outages(Generic[Body]):
             needed = self._slots.needed(item.body)
             # The outages of its slots, each once, in the order of the slots.
             for outage in {id(each): each for slot in sorted(needed) if (each := self._by_slot.get(slot))}.values():
-                taken = self._slots_of(outage) & needed
+                taken = outage.slots & needed
                 if not taken:
                     continue
                 if taken == needed or (part := self.split(item, taken)) is None:
@@ -245,7 +245,7 @@ class Outages(Generic[Body]):
         )
         if outage is None:
             return None
-        if outage.slots is None:
+        if outage is self.whole:
             self._rng.shuffle(outage.items)
             items, outage.items = outage.items[:limit], outage.items[limit:]
             return Isolation(self.slices(items), outage.since_s, outage.failures, give_up=1)
@@ -288,7 +288,7 @@ class Outages(Generic[Body]):
         # If an item that also needs another outage's slots fails, that says nothing about this outage.
         pure = [item for item in outage.items if not self._waits_elsewhere(item, outage)]
         candidates = pure or list(outage.items)
-        here = self._slots_of(outage)
+        here = outage.slots
         needed = sorted(self.needed(candidates) & here)
         slots = frozenset(self._rng.sample(needed, min(outage.width, len(needed))))
         taken: list[Item[Body]] = []
@@ -326,20 +326,16 @@ class Outages(Generic[Body]):
 
     def _begin_whole(self, items: list[Item[Body]], since_s: float, failures: int, due_s: float) -> None:
         if self.whole is None:
-            self.whole = Outage(None, since_s, failures, due_s)
+            self.whole = Outage(frozenset(), since_s, failures, due_s)
         self.whole.join(items, since_s)
         self.whole.failures, self.whole.due_s = max(self.whole.failures, failures), due_s
 
     def _close(self, outage: Outage[Body], slots: frozenset[int]) -> None:
         for slot in slots:
             del self._by_slot[slot]
-        outage.slots = self._slots_of(outage) - slots
+        outage.slots -= slots
         if not outage.slots:
             self._outages.remove(outage)
-
-    def _slots_of(self, outage: Outage[Body]) -> frozenset[int]:
-        assert outage.slots is not None
-        return outage.slots
 
     def _slice(self, slot: int) -> int:
         count = self._slots.count

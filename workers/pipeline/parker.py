@@ -65,7 +65,7 @@ class Parker(Generic[Body]):
         lasting = [
             outage
             for outage in self._outages
-            if outage.slots is not None
+            if outage.slots
             and (pressed or now_s - outage.since_s >= PARK_AFTER_S)
             # Messages that the next step may use for a probe stay: without any, no probe would find that the outage is
             # over.
