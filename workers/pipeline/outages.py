@@ -177,7 +177,7 @@ class Outages(Generic[Body]):
         for item in items:
             needed = self._slots.needed(item.body)
             # The outages of its slots, each once, in the order of the slots.
-            for outage in {id(each): each for slot in sorted(needed) if (each := self._by_slot.get(slot))}.values():
+            for outage in dict.fromkeys(each for slot in sorted(needed) if (each := self._by_slot.get(slot))):
                 taken = outage.slots & needed
                 if not taken:
                     continue
@@ -280,9 +280,9 @@ class Outages(Generic[Body]):
 
     def drop(self, items: Iterable[Item[Body]]) -> None:
         """Forgets items that were done outside of their outage."""
-        gone = {id(item) for item in items}
+        gone = set(items)
         for outage in self:
-            outage.items = [item for item in outage.items if id(item) not in gone]
+            outage.items = [item for item in outage.items if item not in gone]
 
     def _probe(self, outage: Outage[Body], limit: int) -> Probe[Body]:
         # If an item that also needs another outage's slots fails, that says nothing about this outage.
@@ -309,8 +309,8 @@ class Outages(Generic[Body]):
             if len(taken) == 1 and (part := self.split(taken[0], None)) is not None:
                 outage.items.append(part)
             taken = self._rng.sample(taken, -(-len(taken) // 2))
-        gone = {id(item) for item in taken}
-        outage.items = [item for item in outage.items if id(item) not in gone]
+        gone = set(taken)
+        outage.items = [item for item in outage.items if item not in gone]
         # A success proves only the slots that these items need. If the outage of another slot ended, items that need
         # all slots would wait in the outage of a slot that is well, and no probe of that slot would ever succeed.
         return Probe(outage, slots & self.needed(taken), taken, outage.tried_s)
