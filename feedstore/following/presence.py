@@ -32,9 +32,7 @@ def presence(follows: FollowStore, replicas: Replicas, user: int, pin: int, dead
     state = follows.pins([pin]).get(pin)
     if state is None:
         return None
-    # A user cannot follow themselves, so the store refuses to look for such an edge.
-    followees = [each for each in state.pin.followees() if (each.kind, each.id) != ("user", user)]
-    edges = follows.edges([(user, followee) for followee in followees])
+    edges = follows.edges([(user, followee) for followee in state.pin.followees()])
     [column] = columns([(pin, state.pin.created_ms)])
     clusters = replicas.which_hold(FEEDS, row_key(user), column, deadline_s)
     return Presence(state.pin, state.deleted_ms, list(edges.values()), clusters)

@@ -14,7 +14,7 @@ Each step may be repeated or lost: the next repair finds what a killed one left.
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from feedstore.domain import MAX_ID, Edge, Followed, Followee, RefillAsked
+from feedstore.domain import MAX_ID, Edge, Followed, RefillAsked
 from feedstore.following import MAX_CHUNK, columns
 from feedstore.follows.port import MAX_PAGE
 from feedstore.follows.store import FollowStore
@@ -112,7 +112,6 @@ class Repairer:
                 for each in some
                 if each.pin in pins
                 for followee in pins[each.pin].pin.followees()
-                if followee != Followee("user", each.user)
             }
             edges = self._follows.edges(list(keys))
             for each in some:

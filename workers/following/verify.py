@@ -328,7 +328,7 @@ class _Truth:
         for each in chunks(ids, MAX_PAGE):
             found = follows.pins(each)
             self._pins |= found
-            keys = list({(user, each): None for state in found.values() for each in _followees(state.pin, user)})
+            keys = list({(user, each): None for state in found.values() for each in state.pin.followees()})
             self._edges |= {edge.followee: edge for edge in follows.edges(keys).values()}
         self._changed: dict[int, set[Followee]] = {}
         self._known: bool | None = None
@@ -375,7 +375,7 @@ class _Truth:
 
     def _uncovered(self, pin: Pin, since_ms: int) -> str | None:
         """Why nothing brings a pin into the feed; None if something does, or did a moment ago."""
-        followees = _followees(pin, self.user)
+        followees = pin.followees()
         if self._active(pin) or any(each in self._changed_since(since_ms) for each in followees):
             return None
         ended = [self._edges[each] for each in followees if each in self._edges]
@@ -395,7 +395,7 @@ class _Truth:
         return self._pins.get(self.pins_of[column].pin)
 
     def _active(self, pin: Pin) -> list[Edge]:
-        edges = (self._edges.get(followee) for followee in _followees(pin, self.user))
+        edges = (self._edges.get(followee) for followee in pin.followees())
         return [edge for edge in edges if edge is not None and edge.active]
 
     def _changed_since(self, since_ms: int) -> set[Followee]:
@@ -407,11 +407,6 @@ class _Truth:
                 changed.update(edge.followee for edge in self._follows.changed_edges(some, since_ms))
             self._changed[since_ms] = changed
         return self._changed[since_ms]
-
-
-def _followees(pin: Pin, user: int) -> list[Followee]:
-    """The followees that bring a pin into a user's feed; never the user, because no user follows themselves."""
-    return [each for each in pin.followees() if each != Followee("user", user)]
 
 
 class _Stream:
