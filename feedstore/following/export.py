@@ -2,7 +2,6 @@
 
 import heapq
 from collections.abc import Iterator
-from itertools import islice
 
 from feedstore.domain import MAX_ID
 from feedstore.following.layout import bucket_range, row_key
@@ -21,7 +20,7 @@ def feeds_ascending(store: WideColumnStore, cap: int) -> Iterator[tuple[int, lis
     for row, columns in rows_ascending(store):
         user = int.from_bytes(row[1:])
         if 1 <= user <= MAX_ID and row == row_key(user):
-            yield user, columns if len(columns) <= cap else list(islice(columns, cap))
+            yield user, columns[:cap]
 
 
 def rows_ascending(
