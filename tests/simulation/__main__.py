@@ -1,7 +1,6 @@
 """Searches seeds, or replays one.
 
-`python -m tests.simulation [--seed N] [--runs N] [--mutant NAME] [--parking | --rebuilding | --growing | --beginning
-    | --dividing]`
+`python -m tests.simulation [--seed N] [--runs N] [--mutant NAME | --profile NAME]`
 
 With --write-seeds it writes down which seed finds each mutant: the known one if it still does.
 """
@@ -13,7 +12,7 @@ import time
 
 from tests.simulation.mutants import MUTANTS, SEEDS
 from tests.simulation.search import find
-from tests.simulation.world import BEGINNING, DIVIDING, GENERAL, GROWING, PARKING, REBUILDING, simulate
+from tests.simulation.world import PROFILES, simulate
 
 
 def main() -> int:
@@ -22,20 +21,14 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=0, help="the first seed to search from")
     parser.add_argument("--runs", type=int, default=1_000, help="how many seeds to search")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="take this guard out")
-    parser.add_argument("--parking", action="store_true", help="writers park a good part of the deliveries")
-    parser.add_argument("--rebuilding", action="store_true", help="clusters are made again now and then")
-    parser.add_argument("--growing", action="store_true", help="partitions are added")
-    parser.add_argument("--beginning", action="store_true", help="expanders begin what they expand next")
-    parser.add_argument("--dividing", action="store_true", help="a call does a page of a fanout and leaves the rest")
+    parser.add_argument("--profile", choices=PROFILES, default="general", help="what happens how often: see world.py")
     parser.add_argument("--all", action="store_true", help="do not stop at the first failure")
     parser.add_argument("--write-seeds", action="store_true", help=f"search all mutants and write {SEEDS.name}")
     args = parser.parse_args()
     if args.write_seeds:
         return _write_seeds()
     mutant = MUTANTS[args.mutant] if args.mutant else None
-    chosen = PARKING if args.parking else REBUILDING if args.rebuilding else GROWING if args.growing else GENERAL
-    chosen = BEGINNING if args.beginning else DIVIDING if args.dividing else chosen
-    profile = mutant.profile if mutant else chosen
+    profile = mutant.profile if mutant else PROFILES[args.profile]
     if args.seed is not None:
         outcome = simulate(args.seed, mutant, profile, traced=True)
         print(*outcome.history, sep="\n")

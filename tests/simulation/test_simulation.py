@@ -8,51 +8,22 @@ import pytest
 
 from tests.effort import RUNS, part
 from tests.follows.memory_follows import open_in_memory
-from tests.simulation.world import BEGINNING, DIVIDING, GENERAL, GROWING, PARKING, REBUILDING, simulate
+from tests.simulation.world import GENERAL, PROFILES, simulate
 
 _BLOCKS = 8
+_SHARES = {"general": 1, "growing": 8}
+"""The part of the seeds that a profile gets: all, an eighth; the others a quarter."""
 
 
 @pytest.mark.parametrize("block", range(_BLOCKS))
-def test_rules_1_to_9_any_interleaving_ends_in_the_feeds_of_the_model(block: int):
-    for seed in range(block * RUNS // _BLOCKS, (block + 1) * RUNS // _BLOCKS):
-        outcome = simulate(seed)
-        assert outcome.failure is None, f"python -m tests.simulation --seed {seed}: {outcome.failure}"
-
-
-@pytest.mark.parametrize("block", range(_BLOCKS))
-def test_rules_1_to_10_what_is_parked_changes_nothing(block: int):
-    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
-        outcome = simulate(seed, profile=PARKING)
-        assert outcome.failure is None, f"python -m tests.simulation --parking --seed {seed}: {outcome.failure}"
-
-
-@pytest.mark.parametrize("block", range(_BLOCKS))
-def test_rules_1_to_10_a_cluster_that_is_made_anew_beside_live_expanders_gets_all_of_it(block: int):
-    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
-        outcome = simulate(seed, profile=REBUILDING)
-        assert outcome.failure is None, f"python -m tests.simulation --rebuilding --seed {seed}: {outcome.failure}"
-
-
-@pytest.mark.parametrize("block", range(_BLOCKS))
-def test_rule_10_partitions_that_are_added_change_nothing(block: int):
-    for seed in range(block * RUNS // _BLOCKS // 8, (block + 1) * RUNS // _BLOCKS // 8):
-        outcome = simulate(seed, profile=GROWING)
-        assert outcome.failure is None, f"python -m tests.simulation --growing --seed {seed}: {outcome.failure}"
-
-
-@pytest.mark.parametrize("block", range(_BLOCKS))
-def test_rules_1_to_9_actions_that_are_begun_before_their_turn_change_nothing(block: int):
-    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
-        outcome = simulate(seed, profile=BEGINNING)
-        assert outcome.failure is None, f"python -m tests.simulation --beginning --seed {seed}: {outcome.failure}"
-
-
-@pytest.mark.parametrize("block", range(_BLOCKS))
-def test_rules_1_to_10_fanouts_that_are_done_in_ranges_change_nothing(block: int):
-    for seed in range(block * RUNS // _BLOCKS // 4, (block + 1) * RUNS // _BLOCKS // 4):
-        outcome = simulate(seed, profile=DIVIDING)
-        assert outcome.failure is None, f"python -m tests.simulation --dividing --seed {seed}: {outcome.failure}"
+@pytest.mark.parametrize("profile", PROFILES)
+def test_rules_1_to_10_any_interleaving_ends_in_the_feeds_of_the_model(profile: str, block: int):
+    runs = RUNS // _SHARES.get(profile, 4)
+    for seed in range(block * runs // _BLOCKS, (block + 1) * runs // _BLOCKS):
+        outcome = simulate(seed, profile=PROFILES[profile])
+        assert outcome.failure is None, (
+            f"python -m tests.simulation --profile {profile} --seed {seed}: {outcome.failure}"
+        )
 
 
 def test_a_seed_replays():

@@ -126,6 +126,14 @@ DIVIDING = replace(GENERAL, cells=1, followers=4, chunks=(1, 1, 2), save=6, foll
 """Each call does a page of a fanout at most, and leaves the rest to others."""
 GROWING = replace(GENERAL, grow=0.3, ticking=1, tick=0.5, delete=0, sticky=(0, 0.1))
 """Partitions are added. Few messages are stuck: there are more ticks than are set free otherwise."""
+PROFILES = {
+    "general": GENERAL,
+    "parking": PARKING,
+    "rebuilding": REBUILDING,
+    "beginning": BEGINNING,
+    "dividing": DIVIDING,
+    "growing": GROWING,
+}
 
 
 class Mutant(Protocol):
