@@ -685,8 +685,7 @@ def test_what_was_not_committed_comes_again_to_the_next() -> None:
 @pytest.mark.parametrize(("bound", "polled"), [({"in_flight": 30}, 30), ({"in_flight_bytes": 5_000}, 50)])
 def test_what_waits_is_bounded(bound: dict[str, int], polled: int) -> None:
     bench = Bench()
-    bench.stage.close()
-    bench.stage = bench.restarted(batch=10, due_ms=lambda _: 2**62, **bound)
+    bench.reopen(batch=10, due_ms=lambda _: 2**62, **bound)
     bench.publish(*[str(n).zfill(100) for n in range(1_000)])
     poll, seen = bench.stage._consumer.poll, 0
 
@@ -816,8 +815,7 @@ def test_rule_12_the_oldest_is_parked_if_half_of_the_room_is_taken_and_later_mes
         parked.extend(bodies)
         return [True] * len(bodies)
 
-    bench.stage.close()
-    bench.stage = bench.restarted(batch=2, in_flight=24, park=park, slots=NumberSlots())
+    bench.reopen(batch=2, in_flight=24, park=park, slots=NumberSlots())
     # One of the dead region for each of another one.
     for low, high in zip(range(50, 62), range(500, 512), strict=True):
         bench.publish(str(high), str(low))
@@ -837,8 +835,7 @@ def test_rule_12_what_waits_for_an_outage_that_lasts_is_parked_though_there_is_r
         parked.extend(bodies)
         return [True] * len(bodies)
 
-    bench.stage.close()
-    bench.stage = bench.restarted(park=park, slots=NumberSlots())
+    bench.reopen(park=park, slots=NumberSlots())
     bench.publish("5", "100", "200")
 
     bench.run(25)
@@ -860,8 +857,7 @@ def test_what_cannot_be_parked_waits_as_before_and_is_asked_ever_more_rarely(err
             raise error
         return [False] * len(bodies)
 
-    bench.stage.close()
-    bench.stage = bench.restarted(in_flight=10, park=park, slots=NumberSlots())
+    bench.reopen(in_flight=10, park=park, slots=NumberSlots())
     bench.publish("500")
     bench.publish(*map(str, range(50, 60)))
     bench.publish("600")

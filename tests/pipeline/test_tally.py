@@ -17,8 +17,7 @@ class Counted:
     def __init__(self, bench: Bench, **options: Any) -> None:
         self.bench = bench
         self.meter = Counting(lambda: bench.now_s)
-        bench.stage.close()
-        bench.stage = bench.restarted(meter=self.meter, **options)
+        bench.reopen(meter=self.meter, **options)
 
     def value(self, definition: Definition, *labels: str) -> float | None:
         counts = self.meter.counts()
