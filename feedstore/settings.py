@@ -4,8 +4,19 @@ import re
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+import msgspec
+
 _UNITS_BYTES: Final = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _key(field: str) -> str:
+    """The key of a field: its value names the unit."""
+    return re.sub("_(ms|bytes)$", "", field)
+
+
+class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename=_key):
+    """A table of `feed.toml`. Its keys are its fields without their units; any other key is refused."""
 
 
 class Ms(int):

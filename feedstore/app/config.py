@@ -27,7 +27,7 @@ from feedstore.following.settings import FeedSettings, LimitsSettings
 from feedstore.http.settings import HttpSettings
 from feedstore.metering.settings import MetricsSettings
 from feedstore.replicas.settings import ServingSettings
-from feedstore.settings import Ms, MsTo1h, MsTo5m, MsTo90d, MsTo100ms
+from feedstore.settings import Ms, MsTo1h, MsTo5m, MsTo90d, MsTo100ms, Section
 from feedstore.tracing.settings import TracesSettings
 from feedstore.validation import words
 
@@ -146,12 +146,7 @@ must be added.
 """
 
 
-class _Limits(
-    LimitsSettings,
-    frozen=True,
-    forbid_unknown_fields=True,
-    rename={"dead_letter_age_ms": "dead_letter_age", "clock_offset_ms": "clock_offset"},
-):
+class _Limits(LimitsSettings, frozen=True):
     dead_letter_age_ms: Ms = Ms(2_592_000_000)
     dead_letters: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     clock_offset_ms: MsTo1h = MsTo1h(5_000)
@@ -166,7 +161,7 @@ _Name = Annotated[
 ]
 
 
-class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Cluster(Section, frozen=True):
     name: _Name
     url: str
     zookeeper: (
@@ -181,32 +176,21 @@ class _Cluster(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ) = None
 
 
-class _Follows(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Follows(Section, frozen=True):
     shards: Annotated[list[str], Meta(min_length=1, max_length=1_024)]
 
 
-class _Queue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _Queue(Section, frozen=True):
     url: str
     partitions: Annotated[int, Meta(ge=1, le=1_024)] = 1
     replication: Annotated[int, Meta(ge=1, le=16)] = 3
 
 
-class _HBase(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class _HBase(Section, frozen=True):
     jars: str = ""
 
 
-class WorkerSettings(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    rename={
-        "tick_ms": "tick",
-        "housekeeping_ms": "housekeeping",
-        "refill_again_ms": "refill_again",
-        "gather_ms": "gather",
-        "canary_ms": "canary",
-    },
-):
+class WorkerSettings(Section, frozen=True):
     """The settings of the workers, which are in a package above this one. gather_ms: how far apart a writer's lots
     begin if few messages come. canary_ms: how often canaries go the whole way; None: never.
     """
@@ -219,7 +203,7 @@ class WorkerSettings(
     canary_ms: MsTo1h | None = None
 
 
-class FeedToml(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FeedToml(Section, frozen=True):
     """The sections of a `feed.toml`, as they are in the file."""
 
     feed: FeedSettings

@@ -3,10 +3,9 @@
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, NamedTuple
 
-import msgspec
 from msgspec import Meta
 
-from feedstore.settings import Bytes, MsTo90d
+from feedstore.settings import Bytes, MsTo90d, Section
 
 PINS: Final = "pins"
 """The name of the catalog that pages show pins from."""
@@ -34,12 +33,7 @@ def posted(catalogs: Iterable[str]) -> list[str]:
     return [name for name in catalogs if kind_of(name).updated_by is None]
 
 
-class CatalogSettings(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    rename={"build_ms": "build", "ttl_ms": "ttl", "stale_max_ms": "stale_max", "cache_bytes": "cache"},
-):
+class CatalogSettings(Section, frozen=True):
     """build_ms: how often the worker builds a generation of a catalog that comes from the follow store. keep: how many
     generations, the latest ones and as many that were in use. ttl_ms: how long web processes hold a record.
     stale_max_ms: how much longer they may show it if no cluster answers. cache_bytes: how much one web process holds.

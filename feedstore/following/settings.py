@@ -5,10 +5,9 @@ depend on are checked against each other where they are made.
 from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from feedstore.settings import Ms, duration_text
+from feedstore.settings import Ms, Section, duration_text
 
 MAX_CHUNK = 1_000
 """The most cells of a delivery: one pin for this many followers, or this many pins for one."""
@@ -52,17 +51,12 @@ class Limits:
         return self.action_age_ms + self.delivery_age_ms
 
 
-class FeedSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class FeedSettings(Section, frozen=True):
     cap: Annotated[int, Meta(ge=1, le=100_000)]
     slack: Annotated[int, Meta(ge=0, le=100_000)]
 
 
-class LimitsSettings(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    rename={"action_age_ms": "action_age", "delivery_age_ms": "delivery_age", "purge_window_ms": "purge_window"},
-):
+class LimitsSettings(Section, frozen=True):
     action_age_ms: Ms
     delivery_age_ms: Ms
     purge_window_ms: Ms

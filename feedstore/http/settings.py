@@ -3,18 +3,12 @@
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from feedstore.settings import MsTo1h
+from feedstore.settings import MsTo1h, Section
 
 
-class HttpSettings(
-    msgspec.Struct,
-    frozen=True,
-    forbid_unknown_fields=True,
-    rename={"patience_ms": "patience", "drain_ms": "drain"},
-):
+class HttpSettings(Section, frozen=True):
     """How HTTP is served. tokens: None admits only this machine. threads: for calls that wait for servers. patience_ms:
     how long a client may take to send a request. drain_ms: how long a server keeps serving, not ready, after it
     was told to end.

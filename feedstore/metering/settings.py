@@ -2,10 +2,10 @@
 
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta
 
 from feedstore.errors import ConfigError
+from feedstore.settings import Section
 from feedstore.validation import words
 
 _ADDRESS: Final = "HOST:PORT or PORT, such as 127.0.0.1:9464"
@@ -19,7 +19,7 @@ def split(address: str) -> tuple[str, int]:
     return host.removeprefix("[").removesuffix("]") or "127.0.0.1", int(port)
 
 
-class MetricsSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class MetricsSettings(Section, frozen=True):
     """listen: where a worker serves its metrics, HOST:PORT or PORT; None: nowhere. targets: a directory in which each
     process that serves metrics is named for a Prometheus of this machine. prometheus: http://HOST:PORT of one that
     scrapes all processes; the plots of the last hour come from it.

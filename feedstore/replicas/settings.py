@@ -2,13 +2,12 @@
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
-from feedstore.settings import MsTo5m
+from feedstore.settings import MsTo5m, Section
 
 
-class ServingSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"deadline_ms": "deadline"}):
+class ServingSettings(Section, frozen=True):
     """How several clusters are read as one. deadline_ms: how long a page may take. reads_at_once: the most reads that
     run at once on a cluster on servers. prefer: the cluster that is asked first; None: the first one that is named.
     """

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta
 
+from feedstore.settings import Section
 from feedstore.validation import words
 
 
-class TracesSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class TracesSettings(Section, frozen=True):
     """endpoint: where spans are sent in OTLP over HTTP, with its path; None: traces are off. sample: the share of
     requests that are recorded, unless the client has decided that. Secrets for a receiver are in the environment, in
     OpenTelemetry's variable OTEL_EXPORTER_OTLP_HEADERS.
