@@ -391,7 +391,6 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
     if len(set(names)) < len(names):
         raise ConfigError(f"{path}: clusters: two of them have the same name")
     clusters = tuple(_cluster(sources, cluster) for cluster in file.clusters)
-    _refuse_one_place(path, clusters)
     shards_scheme = _shards_scheme(sources, file.follows.shards)
     queue_scheme = _scheme(sources, "queue.url", file.queue.url, QUEUES)
     if file.serving.prefer not in {None, *names}:
@@ -431,7 +430,7 @@ def parse(home: Path, text: str, environ: Mapping[str, str]) -> Config:
         catalogs=file.catalogs,
         sources=sources,
     )
-    _refuse_around(path, config)
+    _refuse_one_place(path, config)
     return config
 
 
@@ -517,31 +516,23 @@ def _is_url(text: str) -> bool:
     return True
 
 
-def _refuse_one_place(path: Path, clusters: Sequence[ClusterConfig]) -> None:
-    """Raises ConfigError if two clusters are in one place: each would get what is written for the other."""
-    places = [(cluster.name, _places(path.parent, cluster)) for cluster in clusters]
-    for (name, ours), (other, theirs) in itertools.combinations(places, 2):
-        if shared := ours & theirs:
-            raise ConfigError(
-                f"{path}: clusters: {name} and {other} are one place ({min(shared)}): give each a url of its own"
-            )
-
-
-def _refuse_around(path: Path, config: Config) -> None:
-    """Raises ConfigError if another store is inside the directory of a cluster: it would be removed when the cluster is
-    created again. Also if two stores are the same file: it would be migrated as the wrong kind.
+def _refuse_one_place(path: Path, config: Config) -> None:
+    """Raises ConfigError if two stores are in one place: each would get what is written for the other. Also if another
+    store is inside the directory of a cluster: it would be removed when the cluster is created again.
     """
-    directories = {f"cluster {each.name}": config.path(each.url) for each in config.clusters if each.in_files}
-    files = {f"shard {number} of the follow store": each for number, each in enumerate(config.shard_files)}
-    queue = {} if config.queue_file is None else {"the queue": config.queue_file}
-    places = {what: each.resolve() for what, each in (directories | files | queue).items()}
+    directories = {f"cluster {each.name}": config.path(each.url).resolve() for each in config.clusters if each.in_files}
+    files = {f"shard {number} of the follow store": each.resolve() for number, each in enumerate(config.shard_files)}
+    if config.queue_file is not None:
+        files["the queue"] = config.queue_file.resolve()
+    in_files = directories | files
+    places = {f"cluster {each.name}": _gateways(each.url) for each in config.clusters if not each.in_files}
+    places |= {what: {str(place)} for what, place in in_files.items()}
     for (one, ours), (other, theirs) in itertools.combinations(places.items(), 2):
-        if ours == theirs:
-            raise ConfigError(f"{path}: {one} and {other} are in one place ({ours}): give each its own")
+        if shared := ours & theirs:
+            raise ConfigError(f"{path}: {one} and {other} are in one place ({min(shared)}): give each a url of its own")
     home = config.home.resolve()
-    for what in directories:
-        directory = places[what]
-        inside = [other for other, place in places.items() if directory in place.parents]
+    for what, directory in directories.items():
+        inside = [other for other, place in in_files.items() if directory in place.parents]
         inside += ["the home itself"] if directory in (home, *home.parents) else []
         if inside:
             raise ConfigError(
@@ -549,17 +540,11 @@ def _refuse_around(path: Path, config: Config) -> None:
             )
 
 
-def _places(home: Path, cluster: ClusterConfig) -> frozenset[str]:
-    """The places that a cluster's url leads to: its directory, resolved; or its tables behind each gateway."""
-    match cluster.scheme:
-        case "rocksdb":
-            return frozenset({str((home / cluster.url.partition(":")[2]).resolve())})
-        case "hbase":
-            parts = urlsplit(cluster.url)
-            namespace = parts.path.strip("/") or "default"
-            return frozenset(f"{gateway.lower()}/{namespace}" for gateway in parts.netloc.split(",") if gateway)
-        case _:
-            assert_never(cluster.scheme)
+def _gateways(url: str) -> set[str]:
+    """The gateways behind which a cluster in HBase is, each with the namespace of its tables."""
+    parts = urlsplit(url)
+    namespace = parts.path.strip("/") or "default"
+    return {f"{gateway.lower()}/{namespace}" for gateway in parts.netloc.split(",") if gateway}
 
 
 def _key_in(field: str) -> str:

@@ -300,7 +300,7 @@ def test_two_clusters_with_one_directory_are_refused(filled: Cli, url: str) -> N
     file = filled.home / configuration.FILE_NAME
     file.write_text(file.read_text().replace("rocksdb:data/b", url))
 
-    assert "clusters: a and b are one place" in filled("status", code=2).stderr
+    assert "cluster a and cluster b are in one place" in filled("status", code=2).stderr
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def test_two_clusters_with_one_directory_are_refused(filled: Cli, url: str) -> N
 def test_two_clusters_with_the_tables_of_one_are_refused(tmp_path: Path, a: str, b: str, *, are_one: bool) -> None:
     text = configuration.DEFAULT.replace("rocksdb:data/a", a).replace("rocksdb:data/b", b)
     if are_one:
-        with pytest.raises(configuration.ConfigError, match="are one place"):
+        with pytest.raises(configuration.ConfigError, match="are in one place"):
             configuration.parse(tmp_path, text, {})
     else:
         configuration.parse(tmp_path, text, {})

@@ -77,7 +77,7 @@ class InFiles:
         file.write_text(text.replace("rocksdb:data/b", "rocksdb:data/../data/a"))
         refused = self._cli("status", code=2).stderr
         file.write_text(text)
-        if "a and b are one place" not in refused:
+        if "cluster a and cluster b are in one place" not in refused:
             raise RoundError(f"one url is not refused: {refused}")
 
 

@@ -58,9 +58,6 @@ def _places(facts: HomeFacts) -> Iterator[str]:
     for one, other in combinations(facts.located, 2):
         if one.path == other.path:
             yield f"{one.what} and {other.what} are in one place, {one.path}: give each its own"
-    names = [cluster.url for cluster in facts.config.clusters if not cluster.in_files]
-    if len(set(names)) < len(names):
-        yield "two clusters have one url: a table that both write is no second copy"
     if not facts.config.shard_files and len(set(facts.config.shards)) < len(facts.config.shards):
         yield "two shards of the follow store have one url"
 
