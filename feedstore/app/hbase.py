@@ -32,15 +32,14 @@ class HBasePlace:
         with closing(self._opened([])) as cluster:
             return cluster.administration.exists(FEEDS)
 
-    def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
+    def create(self, tables: Sequence[Table], prepare: Prepare) -> None:
         # The table of the feeds is made last: if it exists, the cluster counts as there.
         ordered = sorted(tables, key=lambda table: table.name == FEEDS)
         with closing(self._opened(tables)) as cluster:
             if cluster.administration.exists(FEEDS):
                 return
             schema.apply(cluster.administration, [schema.definition(table) for table in ordered[:-1]])
-            if prepare is not None:
-                prepare(replica(self._url, cluster))
+            prepare(replica(self._name, cluster))
             schema.apply(cluster.administration, [schema.definition(ordered[-1])])
 
     def remove(self) -> None:

@@ -20,7 +20,7 @@ class ClusterPlace(Protocol):
     def exists(self) -> bool:
         """Whether there is anything at this place. Raises UnavailableError if that cannot be determined."""
 
-    def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
+    def create(self, tables: Sequence[Table], prepare: Prepare) -> None:
         """Makes an empty cluster; an existing one stays as it is. It exists only once `prepare` has written into it."""
 
     def remove(self) -> None:

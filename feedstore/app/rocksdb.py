@@ -35,7 +35,7 @@ class DirectoryPlace:
         except OSError as error:  # as with too many open files: if it seemed gone, a new one would be made
             raise UnavailableError(str(error)) from error
 
-    def create(self, tables: Sequence[Table], prepare: Prepare | None) -> None:
+    def create(self, tables: Sequence[Table], prepare: Prepare) -> None:
         refuse_mount(self.path)
         if self.exists():
             return
@@ -45,8 +45,7 @@ class DirectoryPlace:
             new.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             new.mkdir(mode=0o700)
             with closing(RocksCluster.open(new, tables)) as made:
-                if prepare is not None:
-                    prepare(replica(self.name, made))
+                prepare(replica(self.name, made))
             new.rename(self.path)
         except OSError as error:
             raise UnavailableError(str(error)) from error

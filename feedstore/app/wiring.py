@@ -215,12 +215,11 @@ def mysql_servers(config: Config) -> list["MySQLServer"]:
         raise ConfigError(f"{config.sources.blamed('follows.shards')}: follows.shards: {error}") from error
 
 
-def create_cluster(config: Config, name: str, prepare: Prepare | None = None) -> None:
+def create_cluster(config: Config, name: str, prepare: Prepare = lambda _: None) -> None:
     """Creates a cluster by `ClusterPlace.create`, and notes its name in it. Raises UnavailableError, ConfigError."""
 
     def prepared(new: Replica) -> None:
-        if prepare is not None:
-            prepare(new)
+        prepare(new)
         Progress(new.progress).note_name(name)
 
     place(config, name).create(tables(config), prepared)
