@@ -108,7 +108,7 @@ def test_one_that_ends_before_it_is_told_to_begin_says_how(empty: Cli) -> None:
                 except ProcessEndedError as error:
                     print(error)
                     break
-            b.begin(counted=False)
+            b.begin(None)
             print(a.step())
         """,
     )
@@ -204,7 +204,7 @@ def test_a_writer_outlives_the_rounds_of_a_repair(filled: Cli) -> None:
         with forked(config, "error") as writers:
             for _ in range(2):
                 for each in writers:
-                    each.begin(counted=False)
+                    each.begin(None)
                     assert each.step()
                     each.close()
             print(all(each.step() for each in writers))

@@ -7,6 +7,7 @@ from contextlib import closing, contextmanager
 from feedstore.app.config import Config
 from feedstore.errors import PortError
 from workers.app import wiring
+from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import ProcessEndedError
 from workers.following.groups import writer_group
 from workers.pipeline.burials import TooManyDeadLettersError
@@ -21,7 +22,6 @@ class WriterThread:
     """
 
     rest_s = REST_S
-    heard = None
 
     def __init__(self, config: Config, cluster: str) -> None:
         self.name = writer_group(cluster)
@@ -31,8 +31,8 @@ class WriterThread:
         self._thread: threading.Thread | None = None
         self._ended: BaseException | None = None
 
-    def begin(self, *, counted: bool) -> None:
-        assert not counted, "what a thread counts is not told apart: give the test a process"
+    def begin(self, endpoint: MetricsEndpoint | None) -> None:
+        assert endpoint is None, "what a thread counts is not told apart: give the test a process"
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name=self.name)
             self._thread.start()

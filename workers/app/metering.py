@@ -80,9 +80,8 @@ class MetricsEndpoint:
             self._counting = None
 
     def hear(self, heard: HeardProcess) -> None:
-        """Adds the counts of another process of the worker, unless it is already heard."""
-        if heard not in self._heard:
-            self._heard.append(heard)
+        """Adds the counts of another process of the worker."""
+        self._heard.append(heard)
 
     def counts(self) -> Counts:
         counting = self._counting

@@ -31,7 +31,7 @@ from feedstore.errors import NotNowError, PortError
 from feedstore.metering.meter import together
 from feedstore.metering.process import ProcessCounts
 from workers.app import logs, memory_tuning, wiring
-from workers.app.metering import HeardProcess, tell
+from workers.app.metering import HeardProcess, MetricsEndpoint, tell
 from workers.following.groups import writer_group
 from workers.pipeline.burials import TooManyDeadLettersError
 from workers.pipeline.retry import REST_S
@@ -83,8 +83,6 @@ class WriterProcess:
 
     def __init__(self, cluster: str, pid: int, word: int, said: int, told: int) -> None:
         self.name = writer_group(cluster)
-        self.heard: HeardProcess | None = None
-        """The counts of the process once it has begun, if it was asked for them."""
         self._pid = pid
         self._word = word
         self._said = said
@@ -92,15 +90,17 @@ class WriterProcess:
         self._begun = False
         self._ended: Exception | None = None
 
-    def begin(self, *, counted: bool) -> None:
-        """Lets the process open its stores and work, unless it already does. counted: whether it tells its counts."""
+    def begin(self, endpoint: MetricsEndpoint | None) -> None:
+        """Lets the process open its stores and work, unless it already does. endpoint: serves its counts; None: they
+        are not wanted.
+        """
         if self._begun:
             return
         self._begun = True
-        if counted:
-            self.heard = HeardProcess(os.dup(self._told))
+        if endpoint is not None:
+            endpoint.hear(HeardProcess(os.dup(self._told)))
         with contextlib.suppress(BrokenPipeError):  # it was killed meanwhile: `step` says so
-            os.write(self._word, _BEGIN_COUNTED if counted else _BEGIN)
+            os.write(self._word, _BEGIN if endpoint is None else _BEGIN_COUNTED)
 
     def step(self) -> bool:
         """Checks whether the process still runs.

@@ -190,9 +190,7 @@ def run_worker(
     wiring.warn_of_partitions(ports, config)
     with contextlib.nullcontext() if endpoint is None else endpoint.of(ports.meter):
         for writer in writers:
-            writer.begin(counted=endpoint is not None)
-            if endpoint is not None and writer.heard is not None:
-                endpoint.hear(writer.heard)
+            writer.begin(endpoint)
         looking = [] if endpoint is None else wiring.gauges(ports, config, faults=False)
         if endpoint is not None and ends is None:
             looking += wiring.canaries(ports, config)
