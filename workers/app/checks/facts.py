@@ -2,8 +2,8 @@
 
 import itertools
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -78,63 +78,74 @@ class HomeFacts:
     config: Config
     user: int
     now_ms: int
-    located: tuple[Located, ...]
-    entries: tuple[HomeFile, ...]
-    rooms: tuple[Room, ...]
-    failed: Mapping[str, tuple[str, ...]]
-    partitions: tuple[int, ...]
-    clocks_ms: tuple[int, ...]
+    located: Sequence[Located]
+    entries: Sequence[HomeFile]
+    rooms: Sequence[Room]
+    failed: Mapping[str, Sequence[str]]
+    partitions: Sequence[int]
+    clocks_ms: Sequence[int]
     newest_ms: int
     off_ms: int | None
-    tokens: tuple[IssuedToken, ...]
-    missing: Mapping[str, tuple[str, ...]]
+    tokens: Sequence[IssuedToken]
+    missing: Mapping[str, Sequence[str]]
 
 
 def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
     """Gathers all facts. It writes nothing, and asks no server."""
     failed: dict[str, list[str]] = {}
 
-    def attempt(check: str, start: Callable[[], None]) -> None:
+    @contextmanager
+    def noting(check: str) -> Iterator[None]:
+        """Notes the error of a start-up path."""
         try:
-            start()
+            yield
         except OutdatedStoreError as error:
             failed.setdefault(check, []).append(home.outdated(error))
         except PortError as error:
             failed.setdefault(check, []).append(str(error))
 
-    attempt("limits", lambda: open_files.refuse_few(config))
     located: list[Located] = []
-    attempt("places", lambda: located.extend(_located(config)))
-    entries = tuple(itertools.islice(_entries(config.home, *(each.path for each in located)), _FILES_MAX))
     partitions: list[int] = []
     clocks_ms: list[int] = []
     found_tokens: list[IssuedToken] = []
-    names = [each.path for each in located]
-    if "places" not in failed and len(set(names)) == len(names) and all(entry.usable for entry in entries):
-        attempt("follow store", lambda: _open_follows(config, clocks_ms))
-        attempt("queue", lambda: partitions.extend(_open_queue(config)))
+    with noting("limits"):
+        open_files.refuse_few(config)
+    with noting("places"):
+        located.extend(_located(config))
+    paths = [each.path for each in located]
+    entries = list(itertools.islice(_entries(config.home, *paths), _FILES_MAX))
+    if "places" not in failed and len(set(paths)) == len(paths) and all(entry.usable for entry in entries):
+        with noting("follow store"):
+            clocks_ms.extend(_shard_clocks(config))
+        with noting("queue"):
+            partitions.extend(_partitions(config))
         for cluster in config.clusters:
-            attempt("clusters", lambda name=cluster.name: _open_cluster(config, name))  # type: ignore[misc]
-            attempt("clusters", lambda name=cluster.name: _refuse_mount(config, name))  # type: ignore[misc]
-            for each in config.catalogs:
-                attempt("catalogs", lambda name=each, of=cluster.name: _open_catalog(config, name, of))  # type: ignore[misc]
-    attempt("http", lambda: found_tokens.extend(_http(config, environ)))
+            if cluster.in_files:  # the url of any other was read for its place, and no server is asked
+                with noting("clusters"), closing(feedstore_wiring.open_cluster(config, cluster.name, "read")) as found:
+                    found.opened()
+                with noting("clusters"):
+                    from feedstore.app.rocksdb import refuse_mount  # noqa: PLC0415 - only clusters in files load it
+
+                    refuse_mount(config.path(cluster.url))
+            for name in config.catalogs:
+                with noting("catalogs"):
+                    _open_catalog(config, name, cluster.name)
+    with noting("http"):
+        found_tokens.extend(_http(config, environ))
     return HomeFacts(
         config=config,
         user=os.geteuid(),
         now_ms=wall_ms(),
-        located=tuple(located),
+        located=located,
         entries=entries,
-        rooms=tuple(_rooms([config.home, *names])),
-        failed={check: tuple(errors) for check, errors in failed.items()},
-        partitions=tuple(partitions),
-        clocks_ms=tuple(clocks_ms),
+        rooms=list(_rooms([config.home, *paths])),
+        failed=failed,
+        partitions=partitions,
+        clocks_ms=clocks_ms,
         newest_ms=max((entry.written_ms for entry in entries), default=0),
         off_ms=None if (clock := feedstore_wiring.home_clock(config)) is None else clock.own_offset_ms(),
-        tokens=tuple(found_tokens),
-        missing={
-            extra: tuple(name for name in names if not _is_installed(name)) for extra, names in _LIBRARIES.items()
-        },
+        tokens=found_tokens,
+        missing={extra: [name for name in names if not _is_installed(name)] for extra, names in _LIBRARIES.items()},
     )
 
 
@@ -208,43 +219,28 @@ def _kind(device: int) -> str:
     return ""
 
 
-def _open_follows(config: Config, clocks_ms: list[int]) -> None:
+def _shard_clocks(config: Config) -> Iterator[int]:
+    """Opens the follow store; yields the times of its shards."""
     match config.shards_scheme:
         case "sqlite":
             with closing(feedstore_wiring.open_follows(config, wall_ms)) as follows:
-                clocks_ms.extend(follows.now(shard) for shard in range(follows.shards()))
+                yield from map(follows.now, range(follows.shards()))
         case "mysql":
             feedstore_wiring.mysql_servers(config)
         case _:
             assert_never(config.shards_scheme)
 
 
-def _open_queue(config: Config) -> list[int]:
+def _partitions(config: Config) -> Iterable[int]:
     """Opens the queue; returns the numbers of partitions of its topics."""
     match config.queue_scheme:
         case "embedded":
-            return list(stored_partitions(config.path(config.queue)).values())
+            return stored_partitions(config.path(config.queue)).values()
         case "kafka":
             wiring.kafka_address(config)
-            return []
+            return ()
         case _:
             assert_never(config.queue_scheme)
-
-
-def _open_cluster(config: Config, name: str) -> None:
-    if not config.cluster(name).in_files:
-        return  # its url was already read, and no server is asked
-    with closing(feedstore_wiring.open_cluster(config, name, "read")) as cluster:
-        cluster.opened()
-
-
-def _refuse_mount(config: Config, name: str) -> None:
-    cluster = config.cluster(name)
-    if not cluster.in_files:
-        return
-    from feedstore.app.rocksdb import refuse_mount  # noqa: PLC0415 - clusters on servers do not need its library
-
-    refuse_mount(config.path(cluster.url))
 
 
 def _open_catalog(config: Config, name: str, cluster: str) -> None:
