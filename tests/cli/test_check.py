@@ -151,14 +151,8 @@ WRONG: dict[str, tuple[Break, str, str]] = {
     # What is wrong: how it is made so, the check that names it, what it says.
     "no home": (_gone("feed.toml"), "configuration", "not found, and stores of a home are here"),
     "not TOML": (_file("cap = 1000", "cap = ["), "configuration", "not valid TOML"),
-    "an unknown key": (_file("slack =", "slakc ="), "configuration", "slakc"),
     "a wrong type": (_file("cap = 1000", 'cap = "many"'), "configuration", "feed.cap"),
-    "a cap of nothing": (_file("cap = 1000", "cap = 0"), "configuration", "feed.cap"),
-    "a short purge window": (_file('purge_window = "5d"', 'purge_window = "4d"'), "configuration", "purge_window"),
-    "no duration": (_file('"2d"', '"soon"'), "configuration", "limits.action_age"),
     "two clusters of one name": (_file('name = "b"', 'name = "a"'), "configuration", "same name"),
-    "an unknown cluster preferred": (_env("FEED_SERVING_PREFER", "c"), "configuration", "FEED_SERVING_PREFER"),
-    "an unknown variable": (_env("FEED_SERVERING_PREFER", "b"), "configuration", "FEED_SERVING_PREFER"),
     "a wrong variable": (_env("FEED_FEED_CAP", "all"), "configuration", "FEED_FEED_CAP"),
     "one directory under two names": (
         _file("rocksdb:data/b", "rocksdb:data/../data/a"),
@@ -185,7 +179,6 @@ WRONG: dict[str, tuple[Break, str, str]] = {
         "cluster b: expected rocksdb:PATH",
     ),
     "the root as the queue": (_env("FEED_QUEUE_URL", "embedded:/"), "configuration", "expected embedded:PATH"),
-    "a url of no kind": (_file("rocksdb:data/b", "rockdb:data/b"), "configuration", "expected rocksdb:PATH or hbase"),
     "an HBase url without a table": (_file("rocksdb:data/b", "hbase://"), "places", "cluster b"),
     "HBase without its extra": (
         lambda cli, patch: (
@@ -194,11 +187,6 @@ WRONG: dict[str, tuple[Break, str, str]] = {
         )[0],
         "places",
         "pip install --editable '.[hbase]'",
-    ),
-    "shards in SQLite and in MySQL": (
-        _env("FEED_FOLLOWS_SHARDS", '["sqlite:data/follows.db", "mysql://feed@db/f"]'),
-        "configuration",
-        "expected urls of one scheme",
     ),
     "Kafka without its extra": (
         _without("workers.queue.kafka", "FEED_QUEUE_URL", "kafka://one:9092"),

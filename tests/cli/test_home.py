@@ -189,48 +189,6 @@ def test_a_corrupt_configuration_is_a_clear_error(cli: Cli, text: str, complaint
     assert "Traceback" not in stderr
 
 
-@pytest.mark.parametrize(
-    ("key", "value", "complaint"),
-    [
-        ("cap", "0", "feed.cap"),
-        ("cap", '"many"', "feed.cap"),
-        ("action_age", '"4d"', "purge_window"),
-        ("tick", '"soon"', "worker.tick"),
-        ("url", '"hbase://[::1/"', "cluster a: expected hbase://HOST:PORT/"),
-        ("shards", '["mysql://u@[::1/d"]', "follows.shards: expected mysql://USER@HOST/DATABASE"),
-        ("# tokens", '"\\u0000"', "http.tokens: expected a path, got '\\x00'"),
-    ],
-)
-def test_a_bad_value_is_named(cli: Cli, key: str, value: str, complaint: str) -> None:
-    file = cli.home / "feed.toml"
-    file.write_text(
-        re.sub(
-            rf"^{key} = \S+",
-            lambda _: f"{key[2:] if key[0] == '#' else key} = {value}",
-            file.read_text(),
-            count=1,
-            flags=re.MULTILINE,
-        )
-    )
-
-    assert complaint in cli("status", code=2).stderr
-
-
-def test_an_unknown_key_is_refused(cli: Cli) -> None:
-    file = cli.home / "feed.toml"
-    file.write_text(file.read_text().replace("slack =", "slakc ="))
-
-    assert "slakc" in cli("status", code=2).stderr
-
-
-def test_the_environment_overrides(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEED_LIMITS_PURGE_WINDOW", "1d")
-    assert "purge_window" in cli("status", code=2).stderr
-
-    monkeypatch.setenv("FEED_LIMITS_PURGE_WINDOW", "9d")
-    cli("status")
-
-
 def test_feed_home_is_the_default_home(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEED_HOME", str(cli.home))
 
@@ -256,15 +214,6 @@ def test_a_second_worker_is_refused_and_told_who_holds_the_home(cli: Cli) -> Non
         assert f"pid {worker.pid}" in stderr
         assert cli.json("status")["worker"] == {"pid": worker.pid, "stopped": None}
     assert cli.json("status")["worker"] is None
-
-
-@pytest.mark.processes
-def test_a_killed_worker_leaves_the_home_free(cli: Cli) -> None:
-    with cli.worker() as worker:
-        worker.kill()
-        worker.wait()
-
-    cli.work()
 
 
 @pytest.fixture

@@ -96,12 +96,6 @@ def test_verify_finds_feeds_of_users_that_nobody_knows(filled: Cli) -> None:
     assert "user 404" in filled("verify", code=1).stdout
 
 
-def test_verify_cannot_say_while_work_waits_for_a_worker(filled: Cli) -> None:
-    filled("save-pin", 50, "--owner", 2, "--board", 20)
-
-    assert filled.hint("work --until-idle") in filled("verify", code=3).stderr
-
-
 @pytest.mark.parametrize("said", ["2m", "500ms", "120", "1.5", "0"])
 def test_verify_is_told_how_long_to_wait_as_a_duration_or_in_seconds(filled: Cli, said: str) -> None:
     assert "no difference" in filled("verify", "--wait", said).stderr

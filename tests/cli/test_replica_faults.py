@@ -294,15 +294,6 @@ def test_a_cluster_under_another_name_is_refused(filled: Cli) -> None:
     assert filled.export("b") == filled.export("a")
 
 
-@pytest.mark.parametrize("url", ["rocksdb:data/a", "rocksdb:data/../data/a", "rocksdb:link"])
-def test_two_clusters_with_one_directory_are_refused(filled: Cli, url: str) -> None:
-    (filled.home / "link").symlink_to(data(filled, "a"))
-    file = filled.home / configuration.FILE_NAME
-    file.write_text(file.read_text().replace("rocksdb:data/b", url))
-
-    assert "cluster a and cluster b are in one place" in filled("status", code=2).stderr
-
-
 @pytest.mark.parametrize(
     ("a", "b", "are_one"),
     [
