@@ -21,31 +21,29 @@ if TYPE_CHECKING:
     from feedstore.catalog.service import CatalogService
 
 
-def open_service(config: Config, clock: Callable[[], int] | None = None) -> FeedService:
+def open_service(config: Config) -> FeedService:
     """The service of a web tier. It writes to no cluster, so there may be many, even while a worker runs. A process
     that forks must open it after the fork, and none before: in a forked process, each call of one that was opened
     before is refused, and RocksDB aborts the process at its end.
 
-    clock: the time for `behind_ms` and for an embedded follow store; None: `clock_of` the home.
-
     Raises ConfigError; FollowStoreUnavailableError: unlike a cluster, the follow store must be there.
     """
-    clock = clock or clock_of(config)
+    clock = clock_of(config)
     with ExitStack() as stack:
         tracer = stack.enter_context(closing(open_tracer(config, "service")))
-        follows = open_follows(config, clock, tracer=tracer)
-        stack.callback(follows.close)
-        return _service(config, follows, stack.enter_context(reading(config, clock, tracer)), stack.pop_all().close)
+        follows = stack.enter_context(closing(open_follows(config, clock, tracer=tracer)))
+        replicas = stack.enter_context(reading(config, clock, tracer))
+        pins = stack.enter_context(_pins(config, follows, None))
+        return _service(config, follows, replicas, pins, stack.pop_all().close)
 
 
 @contextmanager
-def open_boards(config: Config, clock: Callable[[], int] | None = None) -> Iterator[BoardService]:
-    """The service of a web tier that shows and arranges boards. Any number of processes may have one. clock: the time
-    for an embedded follow store; None: `clock_of` the home.
+def open_boards(config: Config) -> Iterator[BoardService]:
+    """The service of a web tier that shows and arranges boards. Any number of processes may have one.
 
     Raises FollowStoreUnavailableError, ConfigError.
     """
-    with closing(open_follows(config, clock or clock_of(config))) as follows:
+    with closing(open_follows(config, clock_of(config))) as follows:
         yield boards_on(follows)
 
 
@@ -99,9 +97,11 @@ def services_on(
 
 @contextmanager
 def _services(config: Config, follows: FollowStore, replicas: Replicas, meter: Meter) -> Iterator[Services]:
-    with ExitStack() as stack:
-        catalogs = stack.enter_context(_catalogs(config))
-        feeds = stack.enter_context(_service(config, follows, replicas, lambda: None, catalogs))
+    with (
+        _catalogs(config) as catalogs,
+        _pins(config, follows, catalogs) as pins,
+        _service(config, follows, replicas, pins, lambda: None) as feeds,
+    ):
         yield Services(feeds, boards_on(follows, meter), catalogs)
 
 
@@ -117,30 +117,23 @@ def _catalogs(config: Config) -> Iterator["CatalogService | None"]:
 
 
 def _service(
-    config: Config,
-    follows: FollowStore,
-    replicas: Replicas,
-    close: Callable[[], None],
-    catalogs: "CatalogService | None" = None,
+    config: Config, follows: FollowStore, replicas: Replicas, pins: PinSource, close: Callable[[], None]
 ) -> FeedService:
-    """The service of feeds. catalogs: None if none are open yet."""
-    with ExitStack() as stack:
-        stack.callback(close)
-        pins = stack.enter_context(_pins(config, follows, catalogs))
-        return FeedService(
-            replicas,
-            follows,
-            pins,
-            cap=config.limits.cap,
-            refill_again_ms=config.worker.refill_again_ms,
-            within_s=config.serving.deadline_ms / 1_000,
-            clock=monotonic_s,
-            close=stack.pop_all().close,
-        )
+    return FeedService(
+        replicas,
+        follows,
+        pins,
+        cap=config.limits.cap,
+        refill_again_ms=config.worker.refill_again_ms,
+        within_s=config.serving.deadline_ms / 1_000,
+        clock=monotonic_s,
+        close=close,
+    )
 
 
 @contextmanager
 def _pins(config: Config, follows: FollowStore, catalogs: "CatalogService | None") -> Iterator[PinSource]:
+    """The source of pages of pins. catalogs: None if none are open yet."""
     if PINS not in config.catalogs:
         yield FollowStorePins(follows)
         return
