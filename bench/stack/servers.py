@@ -102,7 +102,7 @@ def home(servers: Servers, context: Context) -> Iterator[Config]:
         'url = "embedded:data/queue.db"': f'url = "{queue}"\nreplication = 1',
         "partitions = 1 ": f"partitions = {PARTITIONS} ",
     }
-    config = create(folder, {}, replaced=replaced)
+    config = create(folder, {}, replaced)
     try:
         yield config
     finally:

@@ -3,9 +3,9 @@
 import contextlib
 import fcntl
 import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from feedstore import durable
 from feedstore.app import config as configuration
@@ -28,14 +28,7 @@ class HomeBusyError(NotNowError):
         self.pid = pid
 
 
-def create(
-    home: Path,
-    environ: Mapping[str, str],
-    *,
-    cap: int | None = None,
-    slack: int | None = None,
-    replaced: Mapping[str, str] | None = None,
-) -> Config:
+def create(home: Path, environ: Mapping[str, str], replaced: Mapping[str, str] = MappingProxyType({})) -> Config:
     """Makes a home and its stores. replaced: texts of the default `feed.toml`, each with its replacement.
 
     `feed.toml` is written last, so that a home exists completely or not at all, and this can be repeated after a
@@ -53,13 +46,9 @@ def create(
     path = home / configuration.FILE_NAME
     _refuse_home(path)
     text = configuration.DEFAULT
-    for there, instead in (replaced or {}).items():
+    for there, instead in replaced.items():
         assert text.count(there) == 1, there
         text = text.replace(there, instead)
-    for key, value in (("cap", cap), ("slack", slack)):
-        if value is not None:
-            (there,) = re.findall(rf"^{key} = \d+ +", text, re.MULTILINE)
-            text = text.replace(there, f"{key} = {value} ".ljust(len(there)))
     config = configuration.parse(home, text, environ)
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)

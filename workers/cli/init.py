@@ -10,6 +10,9 @@ from workers.cli import stacks
 from workers.cli.output import note
 from workers.cli.session import Session, pass_session
 
+_COMMENTS_AT = 30
+"""The column of comments in a new `feed.toml`."""
+
 
 @click.command()
 @click.option(
@@ -44,8 +47,12 @@ def init(
       feedctl --home .real init --stack local
       feedctl --home .real init --stack docker
     """
-    replaced = None if stack is None else stacks.replacements(stack, stack_home)
-    config = home.create(session.home, os.environ, cap=cap, slack=slack, replaced=replaced)
+    replaced = {} if stack is None else stacks.replacements(stack, stack_home)
+    if cap is not None:
+        replaced["cap = 1000".ljust(_COMMENTS_AT)] = f"cap = {cap}".ljust(_COMMENTS_AT)
+    if slack is not None:
+        replaced["slack = 250".ljust(_COMMENTS_AT)] = f"slack = {slack}".ljust(_COMMENTS_AT)
+    config = home.create(session.home, os.environ, replaced)
     note(
         f"created {session.home}: cap {config.limits.cap}, clusters {', '.join(each.name for each in config.clusters)};"
         f" edit {session.home / 'feed.toml'} to change it"
