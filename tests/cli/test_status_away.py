@@ -55,7 +55,7 @@ QUEUE_AWAY: Any = Failing(None, raising(QueueUnavailableError("the brokers are g
 
 def looked(cli: Cli, ports: Ports, *, looks: Looks | None = None) -> Condition:
     config = configuration.load(cli.home, {})
-    return look(ports, config, None, None, lambda: 0.0, 0.0, looks or Looks(DEADLINE_S))
+    return look(ports, config, None, None, 0.0, looks or Looks(DEADLINE_S))
 
 
 class HastyLooks(Looks):
@@ -311,15 +311,10 @@ def test_a_look_that_hangs_is_not_begun_again_and_its_answer_is_taken_when_it_co
     assert isinstance(hasty.begin("queue", slow).found(), NoAnswer)
     assert len(began) == 1
     may_end.set()
-    assert eventually(lambda: _answer(hasty.begin("queue", slow)), "it has ended") == "late"
+    assert eventually(lambda: hasty.begin("queue", slow).answer(), "it has ended") == "late"
     assert len(began) == 1
     assert patient.begin("queue", slow).found() == "late"
     assert len(began) == 2
-
-
-def _answer(begun: BegunLook[str]) -> str | None:
-    found = begun.found()
-    return None if isinstance(found, NoAnswer) else found
 
 
 def test_an_error_of_the_program_is_no_answer_that_is_away() -> None:

@@ -5,7 +5,8 @@ Each part is looked at by itself, so that one that is away hides nothing of the 
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -127,14 +128,13 @@ def look(
     config: Config,
     worker: int | None,
     stopped: str | None,
-    clock: Callable[[], float],
     read_s: float,
     looks: Looks,
 ) -> Condition:
     """Looks at a home once. The parts are looked at at the same time; only faults of clusters, which may show in the
     queue, are looked for after it. A part that is away raises nothing.
 
-    clock: monotonic seconds. read_s: how long rows of each cluster are read, to find blocks that cannot be read.
+    read_s: how long rows of each cluster are read, to find blocks that cannot be read.
     """
     away: dict[str, str] = {}
 
@@ -165,7 +165,7 @@ def look(
     asked = None if queue is None else ports.queue
     ask_lost = partial(lost_actions.are_lost, ports, can_wait=True, known=True)
     at_lost = None if queue is None else looks.begin("actions", ask_lost)
-    of_faults = partial(_fault, ports, asked, clock, read_s)
+    of_faults = partial(_fault, ports, asked, read_s)
     at_faults = [looks.begin(f"faults of {each.name}", partial(of_faults, each)) for each in replicas]
     shards = [
         known(f"shard_{number}", f"shard {number} of the follow store does", each)
@@ -174,14 +174,13 @@ def look(
     seen = {number: each for number, each in enumerate(shards) if each is not None}
     oldest_ms = min((each.oldest_ms for each in seen.values() if each.oldest_ms is not None), default=None)
     to_relay = sum(each.actions for each in seen.values()) if len(seen) == len(shards) else None
-    quiet = None if queue is None or to_relay is None else looks.begin("quiet", partial(until.idle, ports)).found()
+    quiet = None if queue is None or to_relay is None else looks.begin("quiet", partial(until.idle, ports)).answer()
     queue = queue or _Groups(dict.fromkeys(group for _, group in landed.groups(ports)), {}, {}, {})
     away |= queue.away
     # These are in the queue. If all are away, the sentence about the queue is enough.
-    lost = None if at_lost is None else at_lost.found()
-    letters = at_letters.found() if asked is None else known("dead_letters", "the dead letters do", at_letters)
-    unsafe = at_topics.found() if asked is None else known("topics", "the settings of the topics do", at_topics)
-    damaged = at_messages.found()
+    lost = None if at_lost is None else at_lost.answer()
+    letters = at_letters.answer() if asked is None else known("dead_letters", "the dead letters do", at_letters)
+    unsafe = at_topics.answer() if asked is None else known("topics", "the settings of the topics do", at_topics)
     states = {each.name: begun.found() for each, begun in zip(replicas, at_clusters, strict=True)}
     for (name, cluster), begun in at_catalogs.items():
         if not isinstance(states[cluster], NoAnswer):  # the sentence about the cluster is enough
@@ -192,12 +191,12 @@ def look(
         stopped=stopped,
         # In other homes workers may run on other machines.
         has_worker=worker is not None or not wiring.is_embedded(config),
-        quiet=None if isinstance(quiet, NoAnswer) else quiet,
+        quiet=quiet,
         groups={RELAY: to_relay, **queue.left},
         members=queue.members,
         done=queue.done,
         waits_ms=None if oldest_ms is None else ports.clock() - oldest_ms,
-        dead=None if isinstance(letters, NoAnswer) else letters,
+        dead=letters,
         clusters={
             each.name: _cluster(each.name, states[each.name], faults.found(), ports.clock())
             for each, faults in zip(replicas, at_faults, strict=True)
@@ -207,9 +206,9 @@ def look(
         off=() if home is None else home.off(),
         disks=known("disks", "the disks do", at_disks),
         away=away,
-        unsafe=None if isinstance(unsafe, NoAnswer) else unsafe,
-        damaged=None if isinstance(damaged, NoAnswer) else damaged,
-        lost=None if isinstance(lost, NoAnswer) else lost,
+        unsafe=unsafe,
+        damaged=at_messages.answer(),
+        lost=lost,
     )
 
 
@@ -288,12 +287,10 @@ def _shard(ports: Ports, number: int) -> _Shard:
     return _Shard(ahead_ms(ports, number), backlog.actions, backlog.oldest_ms)
 
 
-def _fault(
-    ports: Ports, queue: Queue | None, clock: Callable[[], float], read_s: float, cluster: Replica
-) -> ReplicaFault | None:
+def _fault(ports: Ports, queue: Queue | None, read_s: float, cluster: Replica) -> ReplicaFault | None:
     """As `fault`. If a cluster answers, and has no tables, it says what to do."""
     try:
-        return fault(cluster, queue, clock, read_s)
+        return fault(cluster, queue, time.monotonic, read_s)
     except UnavailableError as error:
         has_answered = isinstance(error, WillNotError) or isinstance(error.__cause__, WillNotError)
         if not has_answered or not ports.is_gone(cluster.name):

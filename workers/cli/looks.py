@@ -43,6 +43,11 @@ class BegunLook(Generic[T]):
         except (NotNowError, OSError) as error:
             return NoAnswer(_line(str(error)))
 
+    def answer(self) -> T | None:
+        """As `found`; None if there is no answer."""
+        found = self.found()
+        return None if isinstance(found, NoAnswer) else found
+
 
 class Looks:
     """The looks that are under way, at most one for each part. within_s: how long each may take; one that takes longer

@@ -6,7 +6,6 @@ from typing import Final
 import click
 import msgspec
 
-from feedstore.app.wiring import monotonic_s
 from feedstore.follows.port import RecordCounts
 from workers.app import home
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
@@ -49,7 +48,7 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
     """
     with looking(session.config) as (ports, looks):
         counting = looks.begin("counts", ports.follows.counts)
-        found = look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, READ_S, looks)
+        found = look(ports, session.config, session.worker(), session.worker_stopped(), READ_S, looks)
         counts = counting.found()
     wrong = problems(found, most_ms)
     if as_json:

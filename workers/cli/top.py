@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import click
 
-from feedstore.app.wiring import monotonic_s
 from feedstore.errors import NotNowError
 from workers.cli.condition import ClusterStatus, Condition, look, looking, problems
 from workers.cli.looks import Looks
@@ -105,7 +104,7 @@ def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
 
 def _looked(session: Session, ports: Ports, looks: Looks) -> Condition:
     # No rows are read to find blocks that cannot be read: `top` runs for hours.
-    return look(ports, session.config, session.worker(), session.worker_stopped(), monotonic_s, 0.0, looks)
+    return look(ports, session.config, session.worker(), session.worker_stopped(), 0.0, looks)
 
 
 def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str]:
