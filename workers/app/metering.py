@@ -5,7 +5,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -116,11 +115,5 @@ def serving(config: Config, at: str | None, program: str) -> Iterator[MetricsEnd
     with contextlib.closing(served):
         served.start()
         _log.info("metrics.served", address=f"{served.address}/metrics")
-        with targets.named(targets_of(config), config.home, program, served.address):
+        with targets.named(config, program, served.address):
             yield endpoint
-
-
-def targets_of(config: Config) -> Path | None:
-    """The folder in which this home's processes are named for a Prometheus. A relative path begins at the home."""
-    folder = config.metrics.targets
-    return None if folder is None else config.home / folder

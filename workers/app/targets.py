@@ -8,27 +8,26 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from feedstore import durable
+from feedstore.app.config import Config
 from feedstore.errors import ConfigError
 
 
 @contextlib.contextmanager
-def named(folder: Path | None, home: Path, program: str, address: str) -> Iterator[None]:
-    """Keeps a file for this process until the process ends in order. If it is killed, the file stays until the next
-    process of the same command begins, so that Prometheus notices the absence.
-
-    folder: where the files are; None: no file is written. address: http://HOST:PORT.
-
-    Raises ConfigError: there is no such folder.
+def named(config: Config, program: str, address: str) -> Iterator[None]:
+    """Keeps a file for this process, if the configuration names a folder, until the process ends in order. If it is
+    killed, the file stays until the next process of the same command begins, so that Prometheus notices the absence.
+    address: http://HOST:PORT. Raises ConfigError: there is no such folder.
     """
-    if folder is None:
+    if config.metrics.targets is None:
         yield
         return
-    stem = f"{hashlib.sha256(str(home).encode()).hexdigest()[:12]}-{program}-"
+    folder, home = config.home / config.metrics.targets, str(config.home)
+    stem = f"{hashlib.sha256(home.encode()).hexdigest()[:12]}-{program}-"
     for left in folder.glob(f"{stem}*.json"):
         if not _runs(left.stem.removeprefix(stem)):
             left.unlink(missing_ok=True)
     path = folder / f"{stem}{os.getpid()}.json"
-    target = {"targets": [address.removeprefix("http://")], "labels": {"home": str(home), "program": program}}
+    target = {"targets": [address.removeprefix("http://")], "labels": {"home": home, "program": program}}
     try:
         # As a whole: Prometheus may read it at any moment. It may be another user, and nothing here is secret.
         durable.replace(path, json.dumps([target]), mode=0o644)

@@ -232,7 +232,7 @@ def _serving(
         _listen(config, services, stack)
         server = stack.enter_context(closing(http_wiring.server(config, app, listener, tracer)))
         server.start()
-        stack.enter_context(targets.named(metering.targets_of(config), config.home, "serve", server.address))
+        stack.enter_context(targets.named(config, "serve", server.address))
         say(server.address)
         token = "" if config.http.tokens is None else "-H 'Authorization: Bearer TOKEN' "
         note(f"serving; try it in a browser, or: curl {token}{server.address}/v1/users/1/feed")
