@@ -2,7 +2,7 @@
 
 import click
 
-from feedstore.boards import BoardCrowdedError, Boards, Move, Placed, ReorderRefusedError
+from feedstore.boards import BoardCrowdedError, Boards, Move, ReorderRefusedError
 from workers.cli.output import answer, emit_json, note
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, json_option, pass_session
 
@@ -54,12 +54,8 @@ def reorder_pin(
     except BoardCrowdedError as error:
         raise TryLaterError(f"{error}; a worker makes room: feedctl work") from error
     text = f"pin {pin} is {_where(move)}{'' if placed.changed else ', as before'}: feedctl board {board}"
-    answer(described(placed), text, as_json=as_json, tell=note)
-
-
-def described(placed: Placed) -> dict[str, object]:
-    """The answer for programs. The sequence has up to 38 digits, so it is text."""
-    return placed._asdict() | {"sequence": str(placed.sequence)}
+    value = placed._asdict() | {"sequence": str(placed.sequence)}  # of up to 38 digits
+    answer(value, text, as_json=as_json, tell=note)
 
 
 def _where(move: Move) -> str:
