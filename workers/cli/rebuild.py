@@ -1,7 +1,6 @@
 """rebuild: feeds from the follow store."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import click
 
@@ -13,7 +12,7 @@ from workers.cli.output import ProgressLine, heartbeat, note, plural
 from workers.cli.session import ID, CommandRefusedError, Session, TryLaterError, pass_session
 from workers.cli.signals import Stop, stopping
 from workers.cli.verify import Total, cluster_option, found, saying_how_to_ask_one, show, spelled
-from workers.cli.work import able, recorded_landed, refuse_shards_apart, run_until, run_worker
+from workers.cli.work import refuse_shards_apart, run_until, work_until_landed
 from workers.following.lost_actions import refuse_lost
 from workers.following.ports import Ports
 from workers.following.verify import EVERYBODY, UserRange
@@ -73,8 +72,7 @@ def rebuild(session: Session, user: int | None, *, everybody: bool, cluster: str
                         for name in set(names) - set(lost):
                             _ask(ports, user, name, stop)
                     # Not for the others: if one is gone, too, this would wait for it for ever.
-                    working = able(session, ports, names, writers)
-                    run_worker(session, ports, working, stop, partial(recorded_landed, ports, names), endpoint)
+                    work_until_landed(session, ports, names, writers, stop, endpoint)
         _refuse_left(session, EVERYBODY if user is None else [UserRange(user, user)], cluster)
         note("rebuilt")
     except HomeBusyError as error:

@@ -33,7 +33,7 @@ from workers.cli.verify import (
     verifier,
     wait_option,
 )
-from workers.cli.work import able, recorded_landed, refuse_shards_apart, run_worker
+from workers.cli.work import refuse_shards_apart, work_until_landed
 from workers.following import repair as repairing
 from workers.following.faults import fault
 from workers.following.ports import Ports
@@ -252,8 +252,7 @@ def _work(
     session: Session, clusters: Sequence[str], writers: Sequence[WriterProcess], endpoint: MetricsEndpoint | None
 ) -> None:
     with stopping() as stop, session.ports("read", feeds=False) as ports:
-        working = able(session, ports, clusters, writers)
-        run_worker(session, ports, working, stop, partial(recorded_landed, ports, clusters), endpoint)
+        work_until_landed(session, ports, clusters, writers, stop, endpoint)
 
 
 @contextmanager

@@ -137,24 +137,6 @@ def recorded_landed(ports: Ports, clusters: Collection[str], worker: Worker) -> 
     return until.RecordedLanded(ports, lambda: [name for name in clusters_of(worker, ports) if name in clusters])
 
 
-def able(
-    session: Session, ports: Ports, clusters: Collection[str], writers: Sequence[WriterProcess]
-) -> list[WriterProcess]:
-    """The writers of some clusters, and those of the others that can work now. A writer whose cluster is gone would end
-    the worker, or be waited for.
-    """
-
-    def can_work(name: str) -> bool:
-        try:
-            return not rebuilding.needs_new(ports, session.config, name, read_s=0.0)
-        except UnavailableError:
-            return False
-
-    names = {each.name for each in session.config.clusters}
-    unable = {writer_group(name) for name in names - set(clusters) if not can_work(name)}
-    return [writer for writer in writers if writer.name not in unable]
-
-
 def refuse_shards_apart(ports: Ports) -> None:
     """Refuses to wait for what has been recorded if the clock of a shard is ahead of that of another one: that would
     take until the other clock is as far. Raises CommandRefusedError.
@@ -199,6 +181,30 @@ def run_worker(
             _run(worker, ports, stop, lambda: False)
         else:
             run_until(ends(worker), ports, worker, stop)
+
+
+def work_until_landed(
+    session: Session,
+    ports: Ports,
+    clusters: Collection[str],
+    writers: Sequence[WriterProcess],
+    stop: Stop,
+    endpoint: MetricsEndpoint | None,
+) -> None:
+    """Runs a worker, as `run_worker` does, until what has been recorded by now has landed in some clusters. The others
+    are written if they can be now: a writer whose cluster is gone would end the worker, or be waited for.
+    """
+
+    def can_work(name: str) -> bool:
+        try:
+            return not rebuilding.needs_new(ports, session.config, name, read_s=0.0)
+        except UnavailableError:
+            return False
+
+    names = {each.name for each in session.config.clusters}
+    unable = {writer_group(name) for name in names - set(clusters) if not can_work(name)}
+    working = [writer for writer in writers if writer.name not in unable]
+    run_worker(session, ports, working, stop, partial(recorded_landed, ports, clusters), endpoint)
 
 
 def run_until(
