@@ -110,6 +110,18 @@ class Cli:
         assert count == 1
         file.write_text(text)
 
+    def change(self, old: str, new: str) -> None:
+        """Changes a text of feed.toml."""
+        file = self.home / configuration.FILE_NAME
+        text = file.read_text()
+        assert old in text
+        file.write_text(text.replace(old, new))
+
+    def add(self, sections: str) -> None:
+        """Adds sections to feed.toml."""
+        with (self.home / configuration.FILE_NAME).open("a") as file:
+            file.write(sections)
+
     @contextmanager
     def ports(self, **arguments: Any) -> Iterator[Ports]:
         config = configuration.load(self.home, {})

@@ -29,8 +29,7 @@ main()
 
 @pytest.fixture
 def home(cli: Cli) -> Cli:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n[catalogs.ads]\n")
+    cli.add("[catalogs.pins]\n[catalogs.ads]\n")
     for pin in range(1, 6):
         cli("save-pin", pin, "--owner", 2, "--board", 9)
     return cli
@@ -127,8 +126,7 @@ def test_a_verify_compares_the_clusters_that_answer(home: Cli) -> None:
 
 
 def test_a_verify_says_that_there_are_no_pins(cli: Cli) -> None:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    cli.add("[catalogs.pins]\n")
     cli("catalog", "build", "pins")
     assert "a: nothing was compared: the follow store has no pins" in cli("catalog", "verify", "pins", code=3).stderr
 

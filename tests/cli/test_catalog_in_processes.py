@@ -46,8 +46,7 @@ def recorded(cli: Cli, action: PinSaved | PinDeleted) -> None:
 
 
 def test_an_update_replaces_what_two_web_processes_hold(cli: Cli) -> None:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write('[catalogs.pins]\nttl = "1h"\n')
+    cli.add('[catalogs.pins]\nttl = "1h"\n')
     cli("follow", 1, "--user", 2)
     for pin in (5, 6):
         cli("save-pin", pin, "--owner", 2, "--board", 9)
@@ -67,8 +66,7 @@ def test_an_update_replaces_what_two_web_processes_hold(cli: Cli) -> None:
 
 
 def test_a_rollback_is_in_force_in_every_process_though_they_hold_records_for_an_hour(cli: Cli) -> None:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write('[catalogs.ads]\nttl = "1h"\n')
+    cli.add('[catalogs.ads]\nttl = "1h"\n')
     batch = cli.home.parent / "ads.jsonl"
 
     def load(record: str, as_of_ms: int) -> None:
@@ -99,8 +97,7 @@ def test_a_web_process_starts_without_the_follow_store_and_shows_pages(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a restart while it is away. Another process holds the home, so that this one only serves."""
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    cli.add("[catalogs.pins]\n")
     cli("follow", 1, "--user", 2)
     for pin in (5, 6):
         cli("save-pin", pin, "--owner", 2, "--board", 9)
@@ -133,8 +130,7 @@ def test_every_page_of_pins_is_that_of_the_follow_store(cli: Cli) -> None:
     first, late = [pin for pin in saved if pin <= 250], [pin for pin in saved if pin > 250]
     deleted = rng.sample(first, 80)
     config = configuration.load(cli.home, {})
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    cli.add("[catalogs.pins]\n")
     with_catalog = configuration.load(cli.home, {})
     with ExitStack() as stack:
         plain = stack.enter_context(open_services(config))

@@ -41,8 +41,7 @@ def home(cli: Cli) -> Cli:
 
 
 def with_ads(cli: Cli, more: str = "") -> None:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write(f"[catalogs.ads]\n{more}")
+    cli.add(f"[catalogs.ads]\n{more}")
 
 
 def load(cli: Cli, records: dict[str, Any], as_of_ms: int = BEFORE) -> None:
@@ -203,8 +202,7 @@ def test_a_line_that_is_no_update_is_named(home: Cli, line: str, why: str) -> No
 
 
 def test_what_takes_no_updates_is_said(home: Cli, tmp_path: Path) -> None:
-    with (home.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    home.add("[catalogs.pins]\n")
     assert "saved and deleted pins update it" in home("catalog", "update", "pins", "-", code=1).stderr
     assert "there are: ads, pins" in home("catalog", "update", "offers", "-", code=2).stderr
     assert "feedctl catalog update ads changes.jsonl" in home("catalog", "update", "--help").stdout
@@ -233,8 +231,7 @@ def topics(cli: Cli) -> set[str]:
 
 
 def test_a_home_with_pins_only_has_no_topic_of_updates(cli: Cli) -> None:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    cli.add("[catalogs.pins]\n")
     cli.work()
     assert topics(cli) == {"feed.actions", "feed.deliveries", "feed.retries"}
     assert not any("ads" in group for group in cli.json("status")["groups"])
@@ -244,8 +241,7 @@ def test_a_home_that_had_such_a_catalog_and_has_it_no_more_works(home: Cli) -> N
     load(home, {})
     update(home, {"key": "a", "time_ms": now_ms(home), "record": 1})
     home.work()
-    file = home.home / "feed.toml"
-    file.write_text(file.read_text().replace("[catalogs.ads]\n", ""))
+    home.change("[catalogs.ads]\n", "")
     assert "feed.updates" in topics(home)
     home.work()
     wiring.create(configuration.load(home.home, {}))

@@ -26,13 +26,7 @@ Break = Callable[[Cli, pytest.MonkeyPatch], None]
 
 
 def _file(old: str, new: str) -> Break:
-    def change(cli: Cli, _: pytest.MonkeyPatch) -> None:
-        file = cli.home / "feed.toml"
-        text = file.read_text()
-        assert old in text
-        file.write_text(text.replace(old, new, 1))
-
-    return change
+    return lambda cli, _: cli.change(old, new)
 
 
 def _env(name: str, value: str) -> Break:
@@ -104,16 +98,14 @@ def _garbage(name: str) -> Break:
 
 
 def _one_group_of_two_catalogs(cli: Cli, _: pytest.MonkeyPatch) -> None:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write('[[clusters]]\nname = "x-b"\nurl = "rocksdb:data/c"\n[catalogs.ads]\n[catalogs.ads-x]\n')
+    cli.add('[[clusters]]\nname = "x-b"\nurl = "rocksdb:data/c"\n[catalogs.ads]\n[catalogs.ads-x]\n')
     with private():
         create_cluster(configuration.load(cli.home, {}), "x-b")
 
 
 def _garbage_in_catalog(name: str) -> Break:
     def change(cli: Cli, _: pytest.MonkeyPatch) -> None:
-        with (cli.home / configuration.FILE_NAME).open("a") as file:
-            file.write("[catalogs.pins]\n")
+        cli.add("[catalogs.pins]\n")
         config = configuration.load(cli.home, {})
         with private(), open_store(config, "pins", "b") as store:
             store.note_known(1)

@@ -232,8 +232,7 @@ def test_a_shard_that_was_ahead_is_brought_back(jumped: Cli) -> None:
 
 
 def test_a_catalog_that_was_ahead_hides_nothing_and_is_built_again(filled: Cli, tmp_path: Path) -> None:
-    with (filled.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n[catalogs.ads]\n")
+    filled.add("[catalogs.pins]\n[catalogs.ads]\n")
     filled("save-pin", 49, "--owner", 2, "--board", 20)
     filled.work()
     with filled.ports(clock=lambda: wall_ms() + JUMP_MS) as ports:
@@ -261,8 +260,7 @@ def test_a_catalog_that_was_ahead_hides_nothing_and_is_built_again(filled: Cli, 
 
 
 def test_a_pin_that_was_saved_by_a_clock_ahead_is_deleted_in_the_catalog_too(filled: Cli) -> None:
-    with (filled.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    filled.add("[catalogs.pins]\n")
     filled.work()
     with filled.ports(clock=lambda: wall_ms() + JUMP_MS) as ports:
         ports.follows.record([Request(SavePin(Pin(50, 2, 20, 2_000)))])  # waits in the outbox, with that time
@@ -278,8 +276,7 @@ def test_a_pin_that_was_saved_by_a_clock_ahead_is_deleted_in_the_catalog_too(fil
 
 
 def test_a_catalog_of_another_source_that_was_ahead_is_left_and_named(filled: Cli) -> None:
-    with (filled.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.ads]\n")
+    filled.add("[catalogs.ads]\n")
     config = configuration.load(filled.home, {})
     with open_store(config, "ads", "a") as store:
         store.note_known(wall_ms() + JUMP_MS)
@@ -292,8 +289,7 @@ def test_a_catalog_of_another_source_that_was_ahead_is_left_and_named(filled: Cl
 
 
 def test_a_catalog_that_is_damaged_keeps_no_shard_ahead(jumped: Cli) -> None:
-    with (jumped.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n[catalogs.ads]\n")
+    jumped.add("[catalogs.pins]\n[catalogs.ads]\n")
     config = configuration.load(jumped.home, {})
     for name in config.catalogs:
         with open_store(config, name, "a") as store:
@@ -311,8 +307,7 @@ def test_a_catalog_that_is_damaged_keeps_no_shard_ahead(jumped: Cli) -> None:
 def test_a_catalog_that_is_ahead_and_cannot_be_removed_keeps_no_shard_ahead(
     jumped: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with (jumped.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    jumped.add("[catalogs.pins]\n")
     with open_store(configuration.load(jumped.home, {}), "pins", "a") as store:
         store.note_known(2**50)
     monkeypatch.setattr(durable, "remove_tree", mock.Mock(side_effect=OSError(errno.EBUSY, "it is a mount point")))

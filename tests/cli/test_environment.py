@@ -89,12 +89,11 @@ def test_a_password_that_is_no_text_is_refused_and_not_repeated(
     ],
 )
 def test_a_cluster_of_an_unknown_scheme_is_refused_and_never_made_a_directory(cli: Cli, words: str, url: str) -> None:
-    file = cli.home / "feed.toml"
-    file.write_text(file.read_text().replace("rocksdb:data/b", url))
+    cli.change("rocksdb:data/b", url)
 
     said = cli(*words.split(), code=2).stderr
 
-    assert f"{file}: cluster b: " in said
+    assert f"{cli.home / 'feed.toml'}: cluster b: " in said
     assert "expected rocksdb:PATH" in said
     assert not list(cli.home.rglob("*cassandra*"))
 

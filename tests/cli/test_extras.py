@@ -20,8 +20,7 @@ def run(cli: Cli, program: str, *words: object) -> str:
 
 @pytest.fixture
 def home(cli: Cli) -> Cli:
-    with (cli.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n[catalogs.ads]\n")
+    cli.add("[catalogs.pins]\n[catalogs.ads]\n")
     return cli
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.app import config as configuration
 from feedstore.following import FEEDS, columns, mutations, row_key
 from feedstore.widecolumn import Put
 from tests.cli.command import Cli, eventually
@@ -196,10 +195,8 @@ def test_a_missing_follow_store_is_made_if_no_feeds_are_known(cli: Cli, *, is_em
 
 def test_no_empty_follow_store_is_made_while_a_cluster_that_may_have_feeds_does_not_answer(filled: Cli) -> None:
     _lose_follows(filled, is_emptied=False)
-    file = filled.home / configuration.FILE_NAME
     (filled.home / "data/a").rename(filled.home / "data/c")
-    text = file.read_text().replace("rocksdb:data/b", "hbase://127.0.0.1:1/")
-    file.write_text(text)
+    filled.change("rocksdb:data/b", "hbase://127.0.0.1:1/")
 
     said = filled("schema", "apply", code=3).stderr
 

@@ -153,10 +153,8 @@ def test_a_server_that_works_says_all_of_it_once(cli: Cli):
 
 @pytest.mark.processes
 def test_reads_that_were_left_to_gateways_are_counted_unless_that_was_chosen(cli: Cli):
-    file = cli.home / configuration.FILE_NAME
-    nowhere = "hbase://127.0.0.1:1/{}{}"
-    text = file.read_text().replace("rocksdb:data/a", nowhere.format("one", "?reads=gateways"))
-    file.write_text(text.replace("rocksdb:data/b", nowhere.format("two", "")))
+    cli.change("rocksdb:data/a", "hbase://127.0.0.1:1/one?reads=gateways")
+    cli.change("rocksdb:data/b", "hbase://127.0.0.1:1/two")
     with home.worker_lock(cli.home), feedctl_serve(cli) as (_, address), client_of(address) as client:
 
         def reads(by: str, cluster: str) -> float | None:
@@ -171,8 +169,7 @@ def test_reads_that_were_left_to_gateways_are_counted_unless_that_was_chosen(cli
 @pytest.mark.parametrize("access", ["read", "write"])
 def test_what_workers_read_goes_through_gateways(cli: Cli, access: Access):
     """What is written follows from it, and a region server that has lost a region may answer with what is old."""
-    file = cli.home / configuration.FILE_NAME
-    file.write_text(file.read_text().replace("rocksdb:data/a", "hbase://127.0.0.1:1/"))
+    cli.change("rocksdb:data/a", "hbase://127.0.0.1:1/")
     with contextlib.closing(wiring.open_ports(configuration.load(cli.home, {}), access)) as ports:
         with pytest.raises(UnavailableError, match="cluster a"):
             Progress(ports.replicas["a"].progress).watermark()

@@ -37,9 +37,8 @@ def actions(rng: random.Random, first_pin: int) -> str:
 def shards(cli: Cli) -> list[Path]:
     """The files of the home's follow store, which has three shards."""
     paths = [cli.home / "data" / f"follows-{number}.db" for number in range(SHARDS)]
-    file = cli.home / "feed.toml"
     names = [f"sqlite:data/{path.name}" for path in paths]
-    file.write_text(file.read_text().replace('shards = ["sqlite:data/follows.db"]', f"shards = {json.dumps(names)}"))
+    cli.change('shards = ["sqlite:data/follows.db"]', f"shards = {json.dumps(names)}")
     cli("schema", "apply")
     return paths
 

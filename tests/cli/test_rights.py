@@ -52,8 +52,7 @@ COMMANDS = [
 
 @pytest.fixture
 def guarded(cli: Cli) -> Cli:
-    file = cli.home / "feed.toml"
-    file.write_text(file.read_text().replace("# tokens =", "tokens ="))
+    cli.change("# tokens =", "tokens =")
     return cli
 
 
@@ -109,8 +108,8 @@ def test_a_catalog_of_a_cluster_on_another_disk_has_the_rights_of_the_home(fille
     disk = tmp_path / "disk"
     disk.mkdir(mode=0o700)
     (filled.home / "data" / "b").rename(disk / "b")
-    file = filled.home / "feed.toml"
-    file.write_text(file.read_text().replace("rocksdb:data/b", f"rocksdb:{disk}/b") + "[catalogs.pins]\n")
+    filled.change("rocksdb:data/b", f"rocksdb:{disk}/b")
+    filled.add("[catalogs.pins]\n")
     filled.work()
     filled("catalog", "build", "pins", "--cluster", "b")
     for path in (disk / "b.catalog" / "pins").rglob("*"):
@@ -207,8 +206,7 @@ def test_root_gives_away_the_file_that_it_has_made_and_none_that_was_put_in_its_
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may become another user")
 def test_a_catalog_that_root_builds_in_the_home_of_another_user_belongs_to_that_user(guarded: Cli) -> None:
     """Its worker must be able to read it, to build the next one, and to remove this one."""
-    with (guarded.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.pins]\n")
+    guarded.add("[catalogs.pins]\n")
     for path in (guarded.home, *guarded.home.rglob("*")):
         os.chown(path, ANOTHER_USER, ANOTHER_USER)
     guarded("catalog", "build", "pins")

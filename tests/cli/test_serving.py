@@ -7,7 +7,6 @@ from pathlib import Path
 import httpx
 import pytest
 
-from feedstore.app.config import FILE_NAME
 from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.http.http_servers import client_of, feedctl_serve
 
@@ -54,8 +53,7 @@ def test_what_it_kept_is_there_after_a_kill(cli: Cli):
 def test_tokens_are_made_shown_once_and_asked_for(cli: Cli):
     assert "http.tokens is not set" in cli("token", "new", "--name", "web", "--scope", "read", code=2).stderr
     assert "loopback" in cli("serve", "--host", "0.0.0.0", "--port", 0, code=2).stderr
-    file = cli.home / FILE_NAME
-    file.write_text(file.read_text().replace("# tokens =", "tokens ="))
+    cli.change("# tokens =", "tokens =")
     assert "not found" in cli("serve", "--port", 0, code=2).stderr
     made = cli("token", "new", "--name", "web", "--scope", "read")
     token = made.stdout.strip()

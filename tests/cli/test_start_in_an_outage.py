@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from feedstore.app import config as configuration
 from tests.cli.command import DEADLINE_S, Cli, eventually
 
 SHARD = "mysql://feed@127.0.0.1:1/follows"
@@ -17,11 +16,8 @@ QUEUE = "kafka://127.0.0.1:1"
 @pytest.fixture
 def on_servers(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
     """A home of which every server is away."""
-    file = cli.home / configuration.FILE_NAME
-    text = file.read_text()
     for cluster in ("a", "b"):
-        text = text.replace(f"rocksdb:data/{cluster}", f"hbase://127.0.0.1:1/{cluster}")
-    file.write_text(text)
+        cli.change(f"rocksdb:data/{cluster}", f"hbase://127.0.0.1:1/{cluster}")
     monkeypatch.setenv("FEED_FOLLOWS_SHARDS", json.dumps([SHARD]))
     monkeypatch.setenv("FEED_QUEUE_URL", QUEUE)
     return cli

@@ -84,8 +84,7 @@ def test_every_command_is_the_tools(real: Cli, java: Path, words: list[str], ask
 @pytest.mark.parametrize("words", [["schema", "check"], ["trim"]])
 def test_a_cluster_in_hbase_that_is_away_is_named(cli: Cli, words: list[str]) -> None:
     """There are two, and an address says neither which one is meant nor what to give to --cluster."""
-    file = cli.home / configuration.FILE_NAME
-    file.write_text(file.read_text().replace(EMBEDDED, HBASE))
+    cli.change(EMBEDDED, HBASE)
     said = cli(*words, code=3).stderr
     assert "Error: cluster a: 127.0.0.1:1: " in said
 
@@ -132,8 +131,7 @@ def test_java_that_is_missing_is_named(real: Cli, tmp_path: Path, monkeypatch: p
     ],
 )
 def test_what_the_configuration_lacks_is_named(real: Cli, java: Path, line: str, instead: str, said: str) -> None:
-    file = real.home / configuration.FILE_NAME
-    file.write_text(file.read_text().replace(line, instead))
+    real.change(line, instead)
     assert said in real("table", "flush", "following_feed", code=2).stderr
     assert not (java / "arguments").exists()
 

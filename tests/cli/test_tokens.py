@@ -12,8 +12,7 @@ from tests.cli.command import Cli, eventually
 
 @pytest.fixture
 def guarded(cli: Cli) -> Cli:
-    file = cli.home / "feed.toml"
-    file.write_text(file.read_text().replace("# tokens =", "tokens ="))
+    cli.change("# tokens =", "tokens =")
     return cli
 
 

@@ -45,8 +45,7 @@ def test_where_verify_has_no_answer_a_dry_repair_has_none(filled: Cli) -> None:
 
 
 def test_updates_of_catalogs_that_wait_are_in_no_feed(filled: Cli) -> None:
-    with (filled.home / "feed.toml").open("a") as file:
-        file.write("[catalogs.ads]\n")
+    filled.add("[catalogs.ads]\n")
     with filled.ports(access="write") as ports:
         ports.queue.consumer(UPDATES, updater_group("ads", "b")).close()
         ports.queue.publish(UPDATES, [b"an update"])
