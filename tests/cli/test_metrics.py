@@ -208,11 +208,6 @@ def test_a_port_that_is_taken_is_named_with_its_key_before_anything_is_done(
     assert "no difference" in filled("verify").stderr
 
 
-def test_an_address_in_the_configuration_is_checked(cli: Cli, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("FEED_METRICS_LISTEN", "nowhere")
-    assert "FEED_METRICS_LISTEN" in cli("status", code=2).stderr
-
-
 @pytest.mark.processes
 def test_canaries_go_the_whole_way_and_leave_everything_as_it_is(cli: Cli, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("FEED_WORKER_CANARY", "200ms")

@@ -29,10 +29,6 @@ def test_feed_shows_pages(filled: Cli) -> None:
     assert "6 entries, from a" in human.stderr
 
 
-def test_a_bad_cursor_is_usage(filled: Cli) -> None:
-    assert "cursor" in filled("feed", 1, "--cursor", "nonsense", code=2).stderr
-
-
 def test_a_user_without_a_feed_has_an_empty_one(filled: Cli) -> None:
     assert filled.json("feed", 404)["entries"] == []
 

@@ -218,6 +218,7 @@ def test_a_cluster_is_damaged_though_the_queue_is_away(filled: Cli) -> None:
     assert "cluster b is damaged" in (found.clusters["b"].error or "")
     assert found.clusters["a"].error is None
     assert found.away == {"queue": "the queue does not answer: the brokers are gone"}
+    assert found.dead == 0, "the dead letters answer"
 
 
 def test_clusters_are_looked_at_at_the_same_time(filled: Cli) -> None:
@@ -262,13 +263,6 @@ def test_a_part_of_a_cluster_that_is_away_does_not_hide_how_far_it_is(filled: Cl
         found = looked(filled, with_tables(ports, FEEDS, away))
     assert found.clusters["a"].behind_ms is not None
     assert "rows 00..: its server hangs" in (found.clusters["a"].error or "")
-
-
-def test_dead_letters_that_answer_are_counted_while_the_groups_are_away(filled: Cli) -> None:
-    with filled.ports() as ports:
-        found = looked(filled, replace(ports, queue=QUEUE_AWAY))
-    assert found.dead == 0
-    assert list(found.away) == ["queue"]
 
 
 def test_a_screen_says_what_is_unknown(filled: Cli) -> None:
