@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from feedstore.replicas.watermarks import Watermarks
 from feedstore.widecolumn import UnavailableError
 from tests.cli.command import FEEDCTL, Cli, eventually
-from workers.app import demo as demonstration
 from workers.app import home, replay, wiring
 from workers.cli import demo, main
+from workers.cli.demonstration import Console, Demo
 from workers.cli.session import TryLaterError
 from workers.following import synthetic_actions
 from workers.following.synthetic_actions import Shape
@@ -79,7 +79,7 @@ def test_a_demo_that_is_stopped_while_it_opens_its_clusters_closes_them(
     config = home.create(tmp_path / "home", {})
     ports = wiring.open_ports(config, "write")
     with pytest.raises(TryLaterError):
-        demonstration.Demo(config, ports, demo._Console())
+        Demo(config, ports, Console())
     for replica in ports.replicas.values():
         with pytest.raises(UnavailableError, match="closed"):
             replica.progress.scan()

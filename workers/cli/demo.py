@@ -6,7 +6,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
@@ -18,14 +18,13 @@ from feedstore.app.config import Config
 from feedstore.boards import Boards
 from feedstore.clocks import wall_ms
 from feedstore.errors import ConfigError
-from workers.app import demo as demonstration
 from workers.app import home, logs, replay, wiring
 from workers.cli import serve
-from workers.cli.output import Heartbeat, ProgressLine, heading, note, say, styled
-from workers.cli.session import CommandRefusedError, Session, TryLaterError, pass_session
+from workers.cli.demonstration import Console, Demo
+from workers.cli.output import Heartbeat, ProgressLine, note
+from workers.cli.session import Session, TryLaterError, pass_session
 from workers.cli.signals import handled, stopping
 from workers.following import synthetic_actions
-from workers.following.groups import EXPANDER, RELAY
 
 _MONTH_MS = 30 * 86_400_000
 
@@ -131,22 +130,20 @@ def run(path: Path, file: Path | None, shape: synthetic_actions.Shape) -> Shown:
     logs.configure(level or "critical", ProgressLine.clear)
     started_s = time.monotonic()
     config = home.create(path, os.environ)
-    console = _Console()
-    with home.worker_lock(path), contextlib.ExitStack() as stack:
-        shown = demonstration.Demo(config, wiring.open_ports(config, "write"), console)
-        stack.callback(shown.close)
-        try:
-            console.title("A made-up social graph" if file is None else f"The actions of {file}")
-            console.total = _record(shown, file or _made_up(path / "actions.jsonl", shape), console)
-            console.title("Through the pipeline: relay, expander, and a writer for each replica")
-            shown.pipeline()
-            user = shown.a_feed()
-            board = shown.board_arranged(user)
-            shown.unfollow_before_follow(user)
-            shown.replica_away(user)
-            shown.verified()
-        except demonstration.ClaimError as error:
-            raise CommandRefusedError(str(error)) from error
+    console = Console()
+    with (
+        home.worker_lock(path),
+        contextlib.closing(Demo(config, wiring.open_ports(config, "write"), console)) as shown,
+    ):
+        console.title("A made-up social graph" if file is None else f"The actions of {file}")
+        console.total = _record(shown, file or _made_up(path / "actions.jsonl", shape), console)
+        console.title("Through the pipeline: relay, expander, and a writer for each replica")
+        shown.pipeline()
+        user = shown.a_feed()
+        board = shown.board_arranged(user)
+        shown.unfollow_before_follow(user)
+        shown.replica_away(user)
+        shown.verified()
     console.title(f"Everything held, in {time.monotonic() - started_s:.0f} s")
     return Shown(config, user, board)
 
@@ -160,7 +157,7 @@ def _made_up(path: Path, shape: synthetic_actions.Shape) -> Path:
     return path
 
 
-def _record(shown: demonstration.Demo, path: Path, console: "_Console") -> int:
+def _record(shown: Demo, path: Path, console: Console) -> int:
     """Replays a file; returns how many actions it recorded."""
     progress = ProgressLine("  replay")
     size = max(1, path.stat().st_size)
@@ -180,34 +177,3 @@ def _record(shown: demonstration.Demo, path: Path, console: "_Console") -> int:
     bad = f"; {done.bad:,} lines were refused" if done.bad else ""
     console.say(f"{done.recorded:,} actions recorded in {progress.elapsed_s():.1f} s{bad}")
     return done.recorded
-
-
-class _Console:
-    """Shows the demonstration on stdout, and its progress on stderr."""
-
-    def __init__(self) -> None:
-        self.total = 1
-        self._progress: ProgressLine | None = None
-
-    def title(self, text: str) -> None:
-        self._progress = None
-        heading(text)
-
-    def say(self, text: str) -> None:
-        self._echo(f"  {text}")
-
-    def claim(self, text: str) -> None:
-        self._echo(text, styled("  \N{CHECK MARK} ", "green"))
-
-    def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
-        if self._progress is None:
-            self._progress = ProgressLine("  work", redraw_s=0.5)
-        if self._progress.due():
-            lags = ask()
-            left = lags[RELAY] + lags[EXPANDER]
-            on_their_way = "  ".join(f"{name} {lag:,}" for name, lag in lags.items())
-            self._progress.show(f"to do: {on_their_way}", max(0.0, 1 - left / self.total))
-
-    def _echo(self, text: str, mark: str = "") -> None:
-        self._progress = None
-        say(text, mark)

@@ -1,14 +1,14 @@
 """The demonstration: it sends one social graph through the whole pipeline, and checks each promise of the design.
 
 Everything here happens for real, with the adapters of the home: tasks are delivered in the wrong order, a cluster's
-directory is moved away while work continues. A promise that does not hold raises ClaimError.
+directory is moved away while work continues. A promise that does not hold raises CommandRefusedError.
 """
 
 import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from feedstore.app import wiring as feedstore_wiring
 from feedstore.app.config import Config
@@ -23,8 +23,10 @@ from feedstore.lazy import closed_on_error
 from feedstore.portions import chunks
 from workers.app import until, wiring
 from workers.boards.walks import checked
+from workers.cli.output import ProgressLine, ago, heading, say, styled
+from workers.cli.session import CommandRefusedError
 from workers.following import landed
-from workers.following.groups import RELAY, writer_group
+from workers.following.groups import EXPANDER, RELAY, writer_group
 from workers.following.landed import landed_before
 from workers.following.messages import Task, encode_action
 from workers.following.ports import Ports
@@ -47,31 +49,44 @@ _DIGITS: Final = 38
 _MORE: Final = "give --actions with more, or --users and --count"
 
 
-class ClaimError(Exception):
-    """A promise that the demonstration states does not hold, or the actions are too few to show it."""
+class Console:
+    """Shows the demonstration on stdout, and its progress on stderr."""
 
-
-class DemoOutput(Protocol):
-    """Where the demonstration is shown."""
+    def __init__(self) -> None:
+        self.total = 1
+        self._progress: ProgressLine | None = None
 
     def title(self, text: str) -> None:
-        """Begins a part."""
+        self._progress = None
+        heading(text)
 
-    def say(self, text: str) -> None: ...
+    def say(self, text: str) -> None:
+        self._echo(f"  {text}")
 
     def claim(self, text: str) -> None:
-        """Says what was checked."""
+        self._echo(text, styled("  \N{CHECK MARK} ", "green"))
 
-    def waiting(self, ask: Callable[[], dict[str, int]]) -> None:
-        """Is called now and then, with a function that returns what is left to do."""
+    def waiting(self, ports: Ports) -> None:
+        """Shows now and then what is left to do."""
+        if self._progress is None:
+            self._progress = ProgressLine("  work", redraw_s=0.5)
+        if self._progress.due():
+            lags = landed.lags(ports)
+            left = lags[RELAY] + lags[EXPANDER]
+            on_their_way = "  ".join(f"{name} {lag:,}" for name, lag in lags.items())
+            self._progress.show(f"to do: {on_their_way}", max(0.0, 1 - left / self.total))
+
+    def _echo(self, text: str, mark: str = "") -> None:
+        self._progress = None
+        say(text, mark)
 
 
 class Demo:
     """Shows the promises on a home whose actions are recorded. The caller holds the home."""
 
-    def __init__(self, config: Config, ports: Ports, stage: DemoOutput) -> None:
+    def __init__(self, config: Config, ports: Ports, console: Console) -> None:
         self._config = config
-        self._stage = stage
+        self._console = console
         self._names = [cluster.name for cluster in config.clusters]
         self._opened = contextlib.ExitStack()
         with closed_on_error(self):  # a home that is removed while it is open would be written again
@@ -87,7 +102,7 @@ class Demo:
         self._land()
         took_s = time.monotonic() - started_s
         counts = self._ports.follows.counts()
-        self._stage.say(
+        self._console.say(
             f"{counts.pins:,} pins and {counts.edges_active:,} edges landed in {' and '.join(self._names)}"
             f" in {took_s:.1f} s"
         )
@@ -96,7 +111,7 @@ class Demo:
         """Shows the feed of some user who follows several, and returns the user."""
         user = self._somebody()
         page = self._page(user)
-        self._stage.title(f"The feed of user {user}, newest first")
+        self._console.title(f"The feed of user {user}, newest first")
         self._show(page)
         return user
 
@@ -105,13 +120,13 @@ class Demo:
         page = self._page(user, self._config.limits.cap)
         followee = self._followee_of(user, page)
         theirs = self._theirs(user, page, followee)
-        self._stage.title(f"User {user} follows {followee} once more, and then unfollows: the tasks arrive reversed")
+        self._console.title(f"User {user} follows {followee} once more, and then unfollows: the tasks arrive reversed")
         followed, unfollowed = self._record(Follow(user, followee), Unfollow(user, followee))
         assert isinstance(followed, Followed)
         assert isinstance(unfollowed, Unfollowed)
         rows = self._ports.follows.unrelayed(10)
         if actions_in(rows) != [followed, unfollowed]:
-            raise ClaimError("the outbox holds something else than the two actions")
+            raise CommandRefusedError("the outbox holds something else than the two actions")
         # This replaces the relay: the same tasks, the later one first.
         self._deliver(unfollowed)
         first = self._page(user, self._config.limits.cap)
@@ -132,11 +147,11 @@ class Demo:
         board = self._board_of(user)
         before = self._order(boards, board)
         if len(before) < _PINS_TO_ARRANGE:
-            self._stage.title("A board in its own order")
-            self._stage.say(f"left out: no board in the feed of user {user} has {_PINS_TO_ARRANGE} pins")
+            self._console.title("A board in its own order")
+            self._console.say(f"left out: no board in the feed of user {user} has {_PINS_TO_ARRANGE} pins")
             return board
         order = [pin.pin for pin in before]
-        self._stage.title(f"Board {board}, of {len(order):,} pins: the lowest one is dragged below the topmost one")
+        self._console.title(f"Board {board}, of {len(order):,} pins: the lowest one is dragged below the topmost one")
         started_s = time.monotonic()
         self._drop_lowest(boards, board, order)
         took_ms = 1_000 * (time.monotonic() - started_s)
@@ -154,13 +169,13 @@ class Demo:
             f"{_DROPS} more were dropped at the same place: each is where it was put, and the worker has made room",
         )
         for pin in self._order(boards, board)[: LINES // 2]:
-            self._stage.say(f"pin {pin.pin:<14} at {pin.sequence:0{_DIGITS}}")
+            self._console.say(f"pin {pin.pin:<14} at {pin.sequence:0{_DIGITS}}")
         return board
 
     def replica_away(self, user: int) -> None:
         """Takes away the replica that readers ask first, while work continues, and brings it back."""
         away, *others = self._names
-        self._stage.title(f"Replica {away} is taken away while work continues")
+        self._console.title(f"Replica {away} is taken away while work continues")
         self.close()  # a cluster that is open would not notice that its directory is gone
         # A demonstration makes a home of its own, which is embedded.
         path = self._config.path(self._config.cluster(away).url)
@@ -179,7 +194,7 @@ class Demo:
             )
             self._check(lag > 0, f"{lag:,} messages wait in the queue for replica {away}")
             self._show(page)
-            self._stage.title(f"Replica {away} comes back, and catches up from the queue")
+            self._console.title(f"Replica {away} comes back, and catches up from the queue")
             aside.rename(path)
             landed_in(self._names)
         page_again = self._page_from(away, user)
@@ -190,7 +205,7 @@ class Demo:
 
     def verified(self) -> None:
         """Compares every feed of every replica with the follow store."""
-        self._stage.title("Every feed of both replicas against the follow store")
+        self._console.title("Every feed of both replicas against the follow store")
         tables = {name: replica.tables[FEEDS] for name, replica in self._ports.replicas.items()}
         verifier = Verifier(self._ports.follows, tables, self._config.limits.cap, lambda: landed_before(self._ports))
         looks = list(verifier.look())
@@ -206,8 +221,8 @@ class Demo:
 
     def _check(self, holds: bool, text: str) -> None:
         if not holds:
-            raise ClaimError(f"this does not hold: {text}")
-        self._stage.claim(text)
+            raise CommandRefusedError(f"this does not hold: {text}")
+        self._console.claim(text)
 
     def _read_from(self, ports: Ports) -> None:
         """Uses these ports as their owner; pages are read as servers read them."""
@@ -239,8 +254,10 @@ class Demo:
                 if failures or not thread.is_alive():
                     break
                 if time.monotonic() > deadline:
-                    raise ClaimError(f"not everything has landed in {', '.join(clusters)} within {_DEADLINE_S:g} s")
-                self._stage.waiting(lambda: landed.lags(self._ports))
+                    raise CommandRefusedError(
+                        f"not everything has landed in {', '.join(clusters)} within {_DEADLINE_S:g} s"
+                    )
+                self._console.waiting(self._ports)
                 time.sleep(0.05)
 
         thread = threading.Thread(target=run, name="worker")
@@ -264,7 +281,7 @@ class Demo:
                 for loop in loops:
                     loop.step()
                 if time.monotonic() > deadline:
-                    raise ClaimError(f"a task is not done within {_DEADLINE_S:g} s")
+                    raise CommandRefusedError(f"a task is not done within {_DEADLINE_S:g} s")
         finally:
             for loop in loops:
                 loop.close()
@@ -291,8 +308,8 @@ class Demo:
         now_ms = self._ports.follows.now()
         for entry in page.entries:
             pin = pins[entry.pin]
-            self._stage.say(
-                f"pin {entry.pin:<14} {_ago(now_ms - entry.created_ms):>10}   user {pin.owner}, board {pin.board}"
+            self._console.say(
+                f"pin {entry.pin:<14} {ago(now_ms - entry.created_ms):>8} ago   user {pin.owner}, board {pin.board}"
             )
 
     def _somebody(self) -> int:
@@ -307,7 +324,7 @@ class Demo:
             if number >= _LOOKED_AT or best_score == (12, 200):
                 break
         if not best:
-            raise ClaimError(f"no user follows two others and has a feed: {_MORE}")
+            raise CommandRefusedError(f"no user follows two others and has a feed: {_MORE}")
         return best
 
     def _board_of(self, user: int) -> int:
@@ -340,7 +357,7 @@ class Demo:
             covering = [followee for followee in pin.followees() if followee in edges]
             if len(covering) == 1:
                 return covering[0]
-        raise ClaimError(f"each entry of user {user} comes from several followees: {_MORE}")
+        raise CommandRefusedError(f"each entry of user {user} comes from several followees: {_MORE}")
 
     def _theirs(self, user: int, page: Page, followee: Followee) -> list[int]:
         """The entries that this followee covers and no other edge of the user does."""
@@ -365,14 +382,5 @@ class Demo:
         answers = self._ports.follows.record([Request(action) for action in actions])
         for answer in answers:
             if isinstance(answer, ActionRefusedError):
-                raise ClaimError(f"an action was refused: {answer}")
+                raise CommandRefusedError(f"an action was refused: {answer}")
         return list(answers)
-
-
-def _ago(ms: int) -> str:
-    minutes = ms // 60_000
-    if minutes < 1:
-        return "just now"
-    if minutes < 120:
-        return f"{minutes} min ago"
-    return f"{minutes // 60} h ago" if minutes < 48 * 60 else f"{minutes // 1_440} d ago"
