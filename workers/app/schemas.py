@@ -26,25 +26,20 @@ def _messages(schema: Callable[[], Mapping[str, object]]) -> Callable[[], str]:
     return lambda: _pretty({**dialect, **_uniform(schema())})
 
 
-def _uniform(part: Any) -> Any:
-    """The same whatever version of msgspec made it: descriptions as docstrings are shown, alternatives in one order."""
+def _uniform(part: Any, name: str = "") -> Any:
+    """The same whatever version of msgspec made it: descriptions as docstrings are shown, alternatives in one order.
+    name: the part's.
+    """
     match part:
         case dict():
-            return {name: _part(name, _uniform(each)) for name, each in part.items()}
+            return {key: _uniform(each, key) for key, each in part.items()}
         case list():
-            return [_uniform(each) for each in part]
+            found = [_uniform(each) for each in part]
+            return sorted(found, key=json.dumps) if name == "anyOf" else found
+        case str() if name == "description":
+            return inspect.cleandoc(part)
         case _:
             return part
-
-
-def _part(name: str, value: Any) -> Any:
-    match name, value:
-        case "description", str():
-            return inspect.cleandoc(value)
-        case "anyOf", list():
-            return sorted(value, key=json.dumps)
-        case _:
-            return value
 
 
 EXPORTS: dict[str, Callable[[], str]] = {
