@@ -7,20 +7,15 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
 import click
 
-from feedstore.app import config as configuration
 from tests.cli.command import DEADLINE_S, Cli
-from tests.cli.test_reindex import Model, _record, _relay_all, _right
-from workers.app import wiring
+from tests.cli.steps import expand_all, relay_all
+from tests.cli.test_reindex import Model, _record, _right
 from workers.cli import main
-from workers.following.groups import EXPANDER
-from workers.following.topics import ACTIONS
-from workers.queue.port import lag_of
 
 STEPS_MAX = 14
 
@@ -53,17 +48,6 @@ CLUSTERS: Final[Mapping[str, Fault]] = {
 """Faults of clusters, whatever their queue is."""
 
 
-def expand_all(cli: Cli) -> None:
-    """Expands all that was recorded, and writes nothing."""
-    _relay_all(cli)
-    with (
-        cli.ports(access="write") as ports,
-        closing(wiring.expander(ports, configuration.load(cli.home, {}))) as expander,
-    ):
-        while lag_of(ports.queue, ACTIONS, EXPANDER):
-            expander.step()
-
-
 def leads_out(cli: Cli, faults: Iterable[Fault]) -> None:
     """Some actions have landed, others are on their way to the writers, others on their way to the expander. Then the
     faults come, one after the other, while no worker runs. What the messages say is done until `status` is content, and
@@ -73,7 +57,7 @@ def leads_out(cli: Cli, faults: Iterable[Fault]) -> None:
     _record(cli, model, 20)
     expand_all(cli)
     _record(cli, model, 20)
-    _relay_all(cli)
+    relay_all(cli)
     for fault in faults:
         fault(cli)
     _followed(cli, model, Operator(cli))

@@ -10,7 +10,7 @@ import shutil
 import sqlite3
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn, cast
@@ -25,14 +25,15 @@ from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError, WideColumnStore
 from feedstore.widecolumn.progress import PROGRESS, Progress
 from tests.cli.command import Cli
+from tests.cli.steps import expand_all, land, relay_all
 from workers.app import wiring
 from workers.following import landed
 from workers.following.applied import NUMBERS, note_new_queue
-from workers.following.groups import EXPANDER, writer_group
+from workers.following.groups import EXPANDER
 from workers.following.ports import Ports
 from workers.following.topics import ACTIONS, DELIVERIES, RETRIES
 from workers.queue.embedded import EmbeddedQueue
-from workers.queue.port import PositionLostError, Topic, lag_of
+from workers.queue.port import PositionLostError, Topic
 
 ROUNDS = int(os.environ.get("REINDEX_ROUNDS", "3"))
 USERS, FOLLOWEES = range(1, 6), range(11, 17)
@@ -116,18 +117,6 @@ def _work_for_a_while(ports: Ports, config: configuration.Config, rng: random.Ra
         loop.close()
 
 
-def _land(ports: Ports, config: configuration.Config, cluster: str) -> None:
-    """Expands and writes all that is in the queue, and relays nothing."""
-    groups = [(ACTIONS, EXPANDER), (DELIVERIES, writer_group(cluster))]
-    with (
-        closing(wiring.expander(ports, config)) as expander,
-        closing(wiring.writer(ports, config, cluster)) as writer,
-    ):
-        while any(lag_of(ports.queue, *each) for each in groups):
-            expander.step()
-            writer.step()
-
-
 def _right(cli: Cli, model: Model) -> None:
     assert _feeds(cli, "a") == _feeds(cli, "b") == model.feeds()
     assert "no difference" in cli("verify").stderr
@@ -162,18 +151,14 @@ def test_a_watermark_claims_nothing_that_has_not_landed_again(cli: Cli) -> None:
     cli.work()
     with cli.ports() as ports:
         before = Progress(ports.replicas["a"].progress).watermark()
-        _record(cli, model, 40)
-        relay, *_ = wiring.relays(ports, configuration.load(cli.home, {}))
-        while relay.step():
-            pass
+    _record(cli, model, 40)
+    relay_all(cli)
     _lose(cli)
     cli("reindex")
 
     with cli.ports(access="write") as ports:
-        ticker = wiring.ticker(ports, configuration.load(cli.home, {}))
-        config = configuration.load(cli.home, {})
-        ticker.tick()
-        _land(ports, config, "a")
+        wiring.ticker(ports, configuration.load(cli.home, {})).tick()
+        land(cli, ports, "a")
         # Nothing was relayed yet.
         assert before is not None
         assert (Progress(ports.replicas["a"].progress).watermark() or 0) <= before
@@ -341,7 +326,7 @@ def test_a_queue_that_is_older_than_its_clusters_is_replaced_before_anything_is_
     _record(cli, model, 40)
     cli.work()
     _record(cli, model, 20)
-    _relay_all(cli)
+    relay_all(cli)
     _lose(cli)
     shutil.copy(tmp_path / "copy", queue)
 
@@ -372,8 +357,8 @@ def test_a_cluster_that_is_ahead_of_the_queue_by_itself_stops_no_other(cli: Cli)
     _record(cli, model, 20)
 
     with cli.ports(access="write") as ports:
-        _relay_all(cli)
-        _land(ports, configuration.load(cli.home, {}), "a")
+        relay_all(cli)
+        land(cli, ports, "a")
 
     assert _feeds(cli, "a") == model.feeds()
     assert cli.hint("rebuild --all --cluster b") in cli("status", code=1).stdout
@@ -427,19 +412,6 @@ def test_a_file_that_is_no_queue_is_moved_away_as_the_message_says(
     _right(cli, model)
 
 
-def _to(topic: Topic[object], cli: Cli) -> None:
-    """Brings all that was recorded to a topic, and no further."""
-    config = configuration.load(cli.home, {})
-    with cli.ports(access="write") as ports, ExitStack() as open_loops:
-        relays = [open_loops.enter_context(closing(loop)) for loop in wiring.relays(ports, config)]
-        while ports.follows.unrelayed(1):
-            for relay in relays:
-                relay.step()
-        expander = open_loops.enter_context(closing(wiring.expander(ports, config)))
-        while topic is DELIVERIES and lag_of(ports.queue, ACTIONS, EXPANDER):
-            expander.step()
-
-
 def _damage_the_latest(topic: Topic[object], queue: Path) -> int:
     """Flips bits of a message as a disk may: SQLite has no checksums, and notices nothing. Returns the partition."""
     with closing(sqlite3.connect(queue)) as file, file:
@@ -459,7 +431,7 @@ def test_a_message_that_is_damaged_ends_what_reads_it_and_is_named(
 ) -> None:
     model = Model(random.Random(9))
     _record(cli, model, 40)
-    _to(topic, cli)
+    (relay_all if topic is ACTIONS else expand_all)(cli)
     queue = cli.home / "data" / "queue.db"
     partition = _damage_the_latest(topic, queue)
     then = f"move the file away, then: {cli.hint('reindex')}"
@@ -513,20 +485,13 @@ def test_a_worker_that_is_killed_and_a_queue_that_is_lost_under_load(cli: Cli) -
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _relay_all(cli: Cli) -> None:
-    with cli.ports(access="write") as ports:
-        relay, *_ = wiring.relays(ports, configuration.load(cli.home, {}))
-        while ports.follows.unrelayed(1):
-            relay.step()
-
-
 def _relayed(cli: Cli, seed: int) -> Model:
     """Records actions. Half of them have landed, and the others have been relayed alone."""
     model = Model(random.Random(seed))
     _record(cli, model, 40)
     cli.work()
     _record(cli, model, 40)
-    _relay_all(cli)
+    relay_all(cli)
     return model
 
 
@@ -581,7 +546,7 @@ def test_no_watermark_claims_actions_that_were_lost(cli: Cli, loss: str) -> None
     cli("reindex")
 
     with cli.ports(access="write") as ports:
-        _land(ports, config, "a")
+        land(cli, ports, "a")
         assert Progress(ports.replicas["a"].progress).watermark() == before
 
     cli.work()
@@ -613,7 +578,7 @@ def test_a_reindex_that_dies_once_nothing_shows_the_loss_any_more_leaves_nothing
     """
     model = Model(random.Random(16))
     _record(cli, model, 20)
-    _relay_all(cli)
+    relay_all(cli)
     with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
         file.execute("DELETE FROM positions WHERE consumer_group = ?", (EXPANDER,))
     with cli.ports(access="write") as ports:
@@ -622,7 +587,7 @@ def test_a_reindex_that_dies_once_nothing_shows_the_loss_any_more_leaves_nothing
 
     assert "nothing was changed" in cli("reindex").stderr
     with cli.ports(access="write") as ports:
-        _land(ports, configuration.load(cli.home, {}), "a")
+        land(cli, ports, "a")
         assert Progress(ports.replicas["a"].progress).watermark() == landed.NOT_KNOWN_MS
     cli.work()
     _right(cli, model)
@@ -639,7 +604,7 @@ def test_a_reindex_says_how_much_is_relayed_again_whatever_a_relay_does_meanwhil
     def marked(store: FollowStore, since_ms: int) -> RelayedAgain:
         again = marking(store, since_ms)
         assert store.backlog().actions == again.actions >= 40
-        _relay_all(cli)
+        relay_all(cli)
         return again
 
     monkeypatch.setattr(FollowStore, "relay_again", marked)
@@ -698,7 +663,7 @@ def test_actions_are_lost_if_something_was_relayed_and_their_group_has_no_positi
     model = Model(random.Random(15))
     _record(cli, model, 20)
     if relayed:
-        _relay_all(cli)
+        relay_all(cli)
     with closing(sqlite3.connect(cli.home / "data" / "queue.db")) as file, file:
         file.execute("DELETE FROM positions WHERE consumer_group = ?", (EXPANDER,))
 
@@ -706,7 +671,7 @@ def test_actions_are_lost_if_something_was_relayed_and_their_group_has_no_positi
         assert cli.hint("reindex") in cli("status", code=1).stdout
         assert cli("reindex").stdout.startswith("20 actions will be relayed again")
         with cli.ports(access="write") as ports:
-            _land(ports, configuration.load(cli.home, {}), "a")
+            land(cli, ports, "a")
         assert "a: its watermark is not known yet" in cli("status", code=None).stdout
     else:
         assert "nothing was changed" in cli("reindex").stderr

@@ -21,6 +21,7 @@ from feedstore.following import FEEDS, mutations
 from feedstore.follows.port import Request, actions_in
 from feedstore.widecolumn.progress import Progress
 from tests.cli.command import Cli, writer_pid
+from tests.cli.steps import expand_all, relay_all
 from workers.app import home, until, wiring
 from workers.app import rebuild as rebuilding
 from workers.boards import Respacing
@@ -110,14 +111,8 @@ def lose_deliveries(cli: Cli, cluster: str) -> None:
     """Expands what was recorded, and lets a cluster's group pass over the deliveries, and the cluster say that it has
     them: so would a writer that loses what it reads.
     """
-    config = configuration.load(cli.home, {})
+    expand_all(cli)
     with cli.ports(access="write") as ports:
-        relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
-        while ports.follows.unrelayed(1) or lag_of(ports.queue, ACTIONS, EXPANDER):
-            for relay in relays:
-                relay.step()
-            expander.step()
-        expander.close()
         consumer = ports.queue.consumer(DELIVERIES, writer_group(cluster))
         while messages := consumer.poll(100, 0):
             consumer.commit({message.partition: message.offset + 1 for message in messages})
@@ -322,11 +317,9 @@ def test_what_was_recorded_before_is_expanded_whatever_comes_meanwhile(filled: C
         save_pin(ports, 60)
         expanded = until.RecordedExpanded(ports)
         assert not expanded(), "it waits for the relay"
-        relays, expander = wiring.relays(ports, config), wiring.expander(ports, config)
-        while ports.follows.unrelayed(1):
-            for relay in relays:
-                relay.step()
+        relay_all(filled)
         assert not expanded(), "it waits for the expander"
+        expander = wiring.expander(ports, config)
         save_pin(ports, 61)
         while lag_of(ports.queue, ACTIONS, EXPANDER):
             assert not expanded()

@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +17,7 @@ from feedstore.widecolumn.progress import Progress, progress_table
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.cli.command import Cli
+from tests.cli.steps import land, relay_all
 from workers.app import until, wiring
 from workers.app.rebuild import needs_new
 from workers.following.applied import NUMBERS
@@ -94,32 +94,21 @@ def test_ticks_do_not_prolong_the_wait_for_a_cluster_that_is_gone(filled: Cli, t
     filled("save-pin", 61, "--owner", 2, "--board", 20)
     config = configuration.load(filled.home, {})
     now_s = [0.0]
-    with (
-        filled.ports(access="write") as ports,
-        closing(wiring.expander(ports, config)) as expander,
-        closing(wiring.writer(ports, config, "a")) as writer,
-    ):
-
-        def land() -> None:
-            while any(lag_of(ports.queue, *each) for each in ((ACTIONS, "expander"), (DELIVERIES, "writer-a"))):
-                expander.step()
-                writer.step()
-
-        for relay in wiring.relays(ports, config):
-            relay.step()
-        land()
+    relay_all(filled)
+    with filled.ports(access="write") as ports:
+        land(filled, ports, "a")
         ticker = wiring.ticker(ports, config)
         end = until.Idle(ports, config, lambda: ["a", "b"], 60.0, lambda: now_s[0])
         for now_s[0] in (0.0, 30.0, 59.0):
             assert not end()
             ticker.tick()
             assert not end(), "a tick is work, too"
-            land()
+            land(filled, ports, "a")
         assert not end.away
         now_s[0] = 60.0
         for _ in range(3):  # it gives the cluster up, then ticks for the last time, then looks for that tick
             end()
-            land()
+            land(filled, ports, "a")
         assert (end.yes, list(end.away)) == (True, ["b"])
 
 
@@ -129,11 +118,7 @@ def test_a_cluster_that_is_gone_is_given_up_although_a_tick_is_on_its_way_at_eve
     data(filled).rename(tmp_path / "away")
     config = configuration.load(filled.home, {})
     now_s, paused = [0.0], [False]
-    with (
-        filled.ports(access="write") as ports,
-        closing(wiring.expander(ports, config)) as expander,
-        closing(wiring.writer(ports, config, "a")) as writer,
-    ):
+    with filled.ports(access="write") as ports:
 
         def pause() -> bool:
             paused[0] = True
@@ -153,9 +138,7 @@ def test_a_cluster_that_is_gone_is_given_up_although_a_tick_is_on_its_way_at_eve
             if not paused[0]:
                 ticker.tick()
             end()
-            while any(lag_of(ports.queue, *each) for each in ((ACTIONS, "expander"), (DELIVERIES, "writer-a"))):
-                expander.step()
-                writer.step()
+            land(filled, ports, "a")
             now_s[0] += 0.5
     assert (end.yes, list(end.away)) == (True, ["b"])
 

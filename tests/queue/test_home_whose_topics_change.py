@@ -11,9 +11,8 @@ from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from feedstore.app import config as configuration
-from tests.cli.advice import expand_all
 from tests.cli.command import Cli, eventually
-from tests.cli.test_reindex import _relay_all
+from tests.cli.steps import expand_all, relay_all
 from tests.stack.own_brokers import Brokers
 from tests.stack.own_home import home_on_broker, remove_topic
 from workers.app import wiring
@@ -144,7 +143,7 @@ def test_lost_actions_come_back_as_the_message_says(cli: Cli, loss: str) -> None
     cli("unfollow", 1, "--user", 2)
     cli("follow", 1, "--user", 3)
     cli("save-pin", 9, "--owner", 3, "--board", 9)
-    _relay_all(cli)
+    relay_all(cli)
     if loss == "expired":
         dropped(cli, ACTIONS)
     else:
@@ -181,7 +180,7 @@ def test_an_expander_that_has_not_heard_of_the_new_topic_hides_no_loss(
         pins = itertools.count(10)
         while ports.queue.ends(ACTIONS)[0] <= read[0] + 1:
             cli("save-pin", next(pins), "--owner", 2, "--board", 8)
-            _relay_all(cli)
+            relay_all(cli)
         with suppress(PositionLostError):  # a fetch that was under way may have failed, so that it has heard
             eventually(expander.step, "it reads the last messages")
     assert cli.hint("reindex") in cli("status", code=1).stdout
@@ -201,7 +200,7 @@ def test_the_group_of_an_expander_that_runs_is_not_moved(cli: Cli) -> None:
         member.poll(1, 0.1)
         eventually(lambda: ports.queue.members(ACTIONS, EXPANDER), "it has joined")
         cli("save-pin", 8, "--owner", 2, "--board", 8)
-        _relay_all(cli)
+        relay_all(cli)
         dropped(cli, ACTIONS)
         assert "end all expanders first" in cli("reindex", code=3).stderr
         assert ports.follows.backlog().actions == 0, "nothing was changed"
@@ -218,7 +217,7 @@ def test_clusters_that_lost_deliveries_are_made_again_as_the_messages_say(cli: C
     expand_all(cli)
     cli("follow", 1, "--user", 3)
     cli("save-pin", 9, "--owner", 3, "--board", 9)
-    _relay_all(cli)
+    relay_all(cli)
     if loss == "deliveries expired":
         dropped(cli, DELIVERIES)
     else:
