@@ -39,7 +39,7 @@ def refuse_version(where: object, version: int, database: Database) -> None:
         raise lost(where, "it has no tables")
     said = f"{where}: its tables have version {version}, this program needs {latest(database)}"
     if version < latest(database):
-        raise OutdatedStoreError(f"{said}: migrate it")
+        raise OutdatedStoreError(f"{said}: migrate it: feedctl migrate (on servers: feedctl schema apply)")
     if version > latest(database):
         raise WrongStoreError(f"{said}: update the program")
 

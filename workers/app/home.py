@@ -11,7 +11,6 @@ from feedstore import durable
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.errors import ConfigError, NotNowError
-from feedstore.follows.port import OutdatedStoreError
 
 LOCK_NAME = "worker.lock"
 
@@ -75,11 +74,6 @@ def create(home: Path, environ: Mapping[str, str], replaced: Mapping[str, str] =
 def _refuse_home(path: Path) -> None:
     if path.exists():
         raise ConfigError(f"{path}: there is a home already; nothing was changed")
-
-
-def outdated(error: OutdatedStoreError) -> str:
-    """The sentence about a home whose follow store was made by an earlier program."""
-    return f"{error}: feedctl migrate (on servers: feedctl schema apply)"
 
 
 @contextlib.contextmanager

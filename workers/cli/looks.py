@@ -8,8 +8,6 @@ from typing import Any, Generic, TypeVar
 
 from feedstore.background import answer_of, on_a_thread
 from feedstore.errors import NotNowError
-from feedstore.follows.port import OutdatedStoreError
-from workers.app import home
 
 T = TypeVar("T")
 
@@ -38,10 +36,8 @@ class BegunLook(Generic[T]):
         self.taken = True
         try:
             return self._answer.result()
-        except OutdatedStoreError as error:
-            return NoAnswer(_line(home.outdated(error)))
         except (NotNowError, OSError) as error:
-            return NoAnswer(_line(str(error)))
+            return NoAnswer(" ".join(str(error).split()))
 
     def answer(self) -> T | None:
         """As `found`; None if there is no answer."""
@@ -63,7 +59,3 @@ class Looks:
         if begun is None or begun.taken:
             begun = self._begun[part] = BegunLook(look, self._within_s)
         return begun
-
-
-def _line(text: str) -> str:
-    return " ".join(text.split())

@@ -18,7 +18,6 @@ from click.core import ParameterSource
 from feedstore.domain import InvalidValueError
 from feedstore.domain.cursors import MalformedCursorError
 from feedstore.errors import MisconfiguredError, NeverError, NotNowError, PortError
-from feedstore.follows.port import OutdatedStoreError
 from workers.app import hints, logs, memory_tuning
 from workers.app import home as home_files
 from workers.app.hints import shown
@@ -119,8 +118,6 @@ class _Feedctl(click.Group):
             return super().invoke(ctx)
         except (OutputClosedError, BrokenPipeError) as error:  # click writes the help of a command
             raise click.exceptions.Exit(CLOSED) from error
-        except OutdatedStoreError as error:
-            raise MisusedError(home_files.outdated(error)) from error
         except _EXPECTED as error:
             ProgressLine.clear()
             failed = next(failed for kind, failed in _FAILED.items() if isinstance(error, kind))

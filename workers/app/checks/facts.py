@@ -16,10 +16,9 @@ from feedstore.app.config import Config
 from feedstore.catalog.port import NoGenerationError
 from feedstore.clocks import wall_ms
 from feedstore.errors import PortError
-from feedstore.follows.port import OutdatedStoreError
 from feedstore.http import signed_cursors, tokens
 from feedstore.http.tokens import IssuedToken
-from workers.app import home, wiring
+from workers.app import wiring
 from workers.queue.embedded import stored_partitions
 
 if TYPE_CHECKING:
@@ -99,8 +98,6 @@ def gather(config: Config, environ: Mapping[str, str]) -> HomeFacts:
         """Notes the error of a start-up path."""
         try:
             yield
-        except OutdatedStoreError as error:
-            failed.setdefault(check, []).append(home.outdated(error))
         except PortError as error:
             failed.setdefault(check, []).append(str(error))
 
