@@ -55,7 +55,7 @@ QUEUE_AWAY: Any = Failing(None, raising(QueueUnavailableError("the brokers are g
 
 def looked(cli: Cli, ports: Ports, *, looks: Looks | None = None) -> Condition:
     config = configuration.load(cli.home, {})
-    return look(ports, config, None, None, 0.0, looks or Looks(DEADLINE_S))
+    return look(ports, config, 0.0, looks or Looks(DEADLINE_S))
 
 
 class HastyLooks(Looks):

@@ -22,7 +22,7 @@ from feedstore.errors import MisconfiguredError
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import UnavailableError, WillNotError
 from feedstore.widecolumn.progress import Progress, State, behind_ms
-from workers.app import until, wiring
+from workers.app import home, until, wiring
 from workers.app.checks.policy import FREE_BYTES_MIN, machine_off
 from workers.app.gauges import ahead_ms, holds_of, kept_back_by, stores_in_files
 from workers.cli.looks import BegunLook, Looks, NoAnswer
@@ -123,14 +123,7 @@ def looking(config: Config) -> Iterator[tuple[Ports, Looks]]:
         Looks(CLOSE_S).begin("closing", ports.close).found()
 
 
-def look(
-    ports: Ports,
-    config: Config,
-    worker: int | None,
-    stopped: str | None,
-    read_s: float,
-    looks: Looks,
-) -> Condition:
+def look(ports: Ports, config: Config, read_s: float, looks: Looks) -> Condition:
     """Looks at a home once. The parts are looked at at the same time; only faults of clusters, which may show in the
     queue, are looked for after it. A part that is away raises nothing.
 
@@ -185,10 +178,11 @@ def look(
     for (name, cluster), begun in at_catalogs.items():
         if not isinstance(states[cluster], NoAnswer):  # the sentence about the cluster is enough
             known(f"catalog_{name}_{cluster}", f"the catalog {name} in cluster {cluster} does", begun)
-    home = home_clock(config)
+    clock = home_clock(config)
+    worker = home.worker_runs(config.home)
     return Condition(
         worker=worker,
-        stopped=stopped,
+        stopped=home.worker_stopped(config.home),
         # In other homes workers may run on other machines.
         has_worker=worker is not None or not wiring.is_embedded(config),
         quiet=quiet,
@@ -202,8 +196,8 @@ def look(
             for each, faults in zip(replicas, at_faults, strict=True)
         },
         clocks=_ahead({number: each.ahead_ms for number, each in seen.items()}),
-        own_off_ms=None if home is None else home.own_offset_ms(),
-        off=() if home is None else home.off(),
+        own_off_ms=None if clock is None else clock.own_offset_ms(),
+        off=() if clock is None else clock.off(),
         disks=known("disks", "the disks do", at_disks),
         away=away,
         unsafe=unsafe,

@@ -48,7 +48,7 @@ def status(session: Session, most_ms: int | None, *, as_json: bool) -> None:
     """
     with looking(session.config) as (ports, looks):
         counting = looks.begin("counts", ports.follows.counts)
-        found = look(ports, session.config, session.worker(), session.worker_stopped(), READ_S, looks)
+        found = look(ports, session.config, READ_S, looks)
         counts = counting.found()
     wrong = problems(found, most_ms)
     if as_json:

@@ -73,9 +73,9 @@ class Interrupt:
 
 def _once(session: Session, every_s: float) -> None:
     with looking(session.config) as opened:
-        before = LastLook(time.monotonic(), _looked(session, *opened))
+        before = _looked(session, *opened)
         time.sleep(every_s)
-        seen = LastLook(time.monotonic(), _looked(session, *opened))
+        seen = _looked(session, *opened)
     say("\n".join(rendered(str(session.home), before, seen)))
     if problems(seen.condition, None):
         sys.exit(REFUSED)
@@ -89,7 +89,7 @@ def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
             seen: LastLook | None = None
             try:
                 opened = opened or stack.enter_context(looking(session.config))
-                seen = LastLook(time.monotonic(), _looked(session, *opened))
+                seen = _looked(session, *opened)
                 lines = list(rendered(str(session.home), before, seen))
             except NotNowError as error:
                 lines = [str(session.home), f"! not known now: {error}"]
@@ -102,9 +102,9 @@ def _again(session: Session, every_s: float, interrupt: Interrupt) -> None:
             time.sleep(every_s)
 
 
-def _looked(session: Session, ports: Ports, looks: Looks) -> Condition:
+def _looked(session: Session, ports: Ports, looks: Looks) -> LastLook:
     # No rows are read to find blocks that cannot be read: `top` runs for hours.
-    return look(ports, session.config, session.worker(), session.worker_stopped(), 0.0, looks)
+    return LastLook(time.monotonic(), look(ports, session.config, 0.0, looks))
 
 
 def rendered(home: str, before: LastLook | None, seen: LastLook) -> Iterator[str]:
