@@ -9,7 +9,6 @@ from feedstore.domain import (
     DeletePin,
     Follow,
     Followee,
-    InvalidValueError,
     Pin,
     SavePin,
     Unfollow,
@@ -33,10 +32,7 @@ def _followee(user: int | None, board: int | None) -> Followee:
 def _record(
     session: Session, action: Action, key: str | None, done: str, *, as_json: bool, is_dated: bool = True
 ) -> None:
-    try:
-        refuse_reserved(action)
-    except InvalidValueError as error:
-        raise click.UsageError(str(error)) from error
+    refuse_reserved(action)
     with session.follows() as follows:
         [answer] = follows.record([Request(action, key, is_dated)])
     if isinstance(answer, ActionRefusedError):
