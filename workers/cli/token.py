@@ -12,7 +12,7 @@ from feedstore.http import tokens
 from feedstore.http.tokens import SCOPES, Scope
 from feedstore.settings import duration_ms
 from workers.cli.output import OutputError, emit_json, note, say
-from workers.cli.session import Session, json_option, pass_session
+from workers.cli.session import Parsed, Session, json_option, pass_session
 
 
 @click.group()
@@ -27,6 +27,16 @@ def token() -> None:
     """
 
 
+def _end(text: str) -> datetime | None:
+    """When a token that is made now expires; None: never."""
+    if text == "never":
+        return None
+    try:
+        return datetime.fromtimestamp(wall_ms() // 1_000 + duration_ms(text) // 1_000, UTC)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"{error}, or never") from error
+
+
 @token.command()
 @click.option("--name", required=True, help="The token's name in the file: what it is for.")
 @click.option(
@@ -39,13 +49,14 @@ def token() -> None:
 )
 @click.option(
     "--expires",
+    type=Parsed("duration", _end),
     default="365d",
     show_default=True,
     metavar="DURATION",
     help="How long the token is valid, such as 90d, or the word never.",
 )
 @pass_session
-def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) -> None:
+def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: datetime | None) -> None:
     """Create a token, print it to stdout, and store only its hash.
 
     The hash is saved in the file that feed.toml names (http.tokens). If a server was started with this file, it loads
@@ -57,15 +68,14 @@ def new(session: Session, name: str, scopes: tuple[Scope, ...], expires: str) ->
       feedctl token new --name sre --scope read --scope operate --expires 90d
     """
     path = _tokens(session)
-    end = None if expires == "never" else _in(expires)
     is_first = not path.exists()
-    issued = tokens.issue(path, name, scopes, end)
+    issued = tokens.issue(path, name, scopes, expires)
     try:
         say(issued)
     except OutputError:
         tokens.revoke(path, name)  # it was shown to no one
         raise
-    until = "never expires" if end is None else f"expires at {end:%Y-%m-%d %H:%M:%S} UTC"
+    until = "never expires" if expires is None else f"expires at {expires:%Y-%m-%d %H:%M:%S} UTC"
     note(f"saved its hash to {path}; the token {until}; {_loaded(is_first=is_first)}")
 
 
@@ -74,13 +84,6 @@ def _loaded(*, is_first: bool) -> str:
     if is_first:
         return "a server that runs is open to this machine without a token until it is started again"
     return "servers that were started with this file load it within seconds"
-
-
-def _in(duration: str) -> datetime:
-    try:
-        return datetime.fromtimestamp(wall_ms() // 1_000 + duration_ms(duration) // 1_000, UTC)
-    except (ValueError, OverflowError) as error:
-        raise click.BadParameter(f"{error}, or never", param_hint="--expires") from error
 
 
 @token.command(name="list")

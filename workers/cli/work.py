@@ -22,7 +22,7 @@ from workers.app import rebuild as rebuilding
 from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, ago
-from workers.cli.session import DURATION, CommandRefusedError, Session, TryLaterError, pass_session
+from workers.cli.session import DURATION, CommandRefusedError, Parsed, Session, TryLaterError, pass_session
 from workers.cli.signals import Stop, stopping
 from workers.following import landed
 from workers.following.groups import EXPANDER, TICKERS, writer_group
@@ -35,20 +35,16 @@ _START_AGAIN_S: Final = 1.0
 """The longest rest between two attempts to reach the servers at the start."""
 
 
-def _address(_: click.Context, __: click.Parameter, given: str | None) -> str | None:
-    try:
-        if given is not None:
-            split(given)
-    except ConfigError as error:
-        raise click.BadParameter(str(error)) from error
-    return given
+def _address(text: str) -> str:
+    split(text)  # refuses what is none
+    return text
 
 
 metrics_option = click.option(
     "--metrics",
     "metrics_at",
     metavar="HOST:PORT",
-    callback=_address,
+    type=Parsed("address", _address),
     help="Serve metrics at this address.  [default: metrics.listen of feed.toml]",
 )
 
