@@ -1,7 +1,6 @@
 """How things are: what a look finds, and what it does not say where something is away."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 from feedstore.app import config as configuration
 from feedstore.app.config import Config
 from feedstore.domain import Follow, user
+from feedstore.following import feed_table
 from feedstore.following.metrics import BEHIND, DEAD_LETTERS, LAG
 from feedstore.follows.port import Backlog, FollowStoreUnavailableError, Request
 from feedstore.metering import Counting
@@ -28,6 +28,7 @@ from workers.following.topics import ACTIONS
 from workers.queue.metrics import PARTITION_LAG
 from workers.queue.port import QueueUnavailableError
 
+FEEDS_TABLE = feed_table(100, 10, 1_000_000)
 STATE = State(9_000, 9_000, {0: 9_000}, [], [], [], [])
 
 
@@ -202,12 +203,12 @@ def test_a_cluster_that_was_emptied_is_damaged(tmp_path: Path):
     cli("save-pin", 7, "--owner", 2, "--board", 3)
     cli.work()
     now_s = [0.0]
-    with closing_ports(cli) as ports:
+    with cli.ports() as ports:
         gauges = ClusterGauges(ports, "a", lambda: now_s[0], faults=True)
         now_s[0] = FAULTS_EVERY_S
         gauges.look()
         assert value(ports.meter, metrics.DAMAGED, "a") == 0
-        emptied = MemoryStore(ports_table(ports))
+        emptied = MemoryStore(FEEDS_TABLE)
         tables = {**ports.replicas["a"].tables, "following_feed": emptied}
         gauges = ClusterGauges(replace(ports, replicas={"a": Replica("a", tables)}), "a", lambda: now_s[0], faults=True)
         now_s[0] += FAULTS_EVERY_S
@@ -225,7 +226,7 @@ def test_a_part_that_does_not_answer_is_told_and_a_cluster_that_does_not_is_not(
     cli = Cli(tmp_path / "home")
     cli("init")
     now_s = [0.0]
-    with closing_ports(cli) as ports:
+    with cli.ports() as ports:
 
         def look(changed: Ports) -> float | None:
             gauges = ClusterGauges(changed, "a", lambda: now_s[0], faults=True)
@@ -235,22 +236,10 @@ def test_a_part_that_does_not_answer_is_told_and_a_cluster_that_does_not_is_not(
 
         tables = ports.replicas["a"].tables
         assert look(ports) == 1
-        lacking = {**tables, "following_feed": Parts(ports_table(ports))}
+        lacking = {**tables, "following_feed": Parts(FEEDS_TABLE)}
         assert look(replace(ports, replicas={"a": Replica("a", lacking)})) == 0
         assert value(ports.meter, metrics.DAMAGED, "a") is None
-        silent = Away(ports_table(ports))
+        silent = Away(FEEDS_TABLE)
         silent.away = True
         gone = dict.fromkeys(tables, silent)
         assert look(replace(ports, replicas={"a": Replica("a", gone)})) is None
-
-
-def closing_ports(cli: Cli) -> Any:
-    from workers.app import wiring  # noqa: PLC0415
-
-    return closing(wiring.open_ports(configuration.load(cli.home, {}), "read"))
-
-
-def ports_table(_: Ports) -> Any:
-    from feedstore.following import feed_table  # noqa: PLC0415
-
-    return feed_table(100, 10, 1_000_000)
