@@ -23,10 +23,8 @@ from feedstore.errors import ConfigError
 from feedstore.widecolumn import Cluster, DamagedError
 from feedstore.widecolumn.progress import PROGRESS, Progress
 from workers.app import wiring
-from workers.following import lost_actions
 from workers.following.applied import furthest, note_new_queue
 from workers.following.landed import NOT_KNOWN_MS
-from workers.following.ports import Ports
 from workers.queue.embedded import NoQueueError, stored_partitions
 from workers.queue.port import QueueUnavailableError
 
@@ -55,14 +53,6 @@ def is_lost(path: Path) -> bool:
         return not stored_partitions(path)
     except NoQueueError:
         return True
-
-
-def restore(ports: Ports, config: Config, *, everything: bool) -> Reindexed:
-    """Brings back actions that were lost before they were expanded: `lost_actions.bring_back` says how, and what it
-    raises.
-    """
-    back = lost_actions.bring_back(ports, config.limits.purge_window_ms, everything=everything)
-    return Reindexed(back.actions, (), back.missing_before_ms, back.lacking)
 
 
 def reindex(config: Config) -> Reindexed:

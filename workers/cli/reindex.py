@@ -90,6 +90,7 @@ def _lost_actions(session: Session, *, everything: bool) -> reindexing.Reindexed
             )
             return None
         try:
-            return reindexing.restore(ports, session.config, everything=everything)
+            back = lost_actions.bring_back(ports, session.config.limits.purge_window_ms, everything=everything)
         except GroupBusyError as error:
             raise TryLaterError(f"{error}: end all expanders first (feedctl expand, feedctl work)") from error
+        return reindexing.Reindexed(back.actions, (), back.missing_before_ms, back.lacking)
