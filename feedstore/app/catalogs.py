@@ -163,15 +163,10 @@ def _open_served(config: Config, name: str) -> Iterator[ServedCatalog]:
 
 
 @contextmanager
-def open_pins(config: Config, follows: FollowStore) -> Iterator[PinSource]:
-    """The source of pages of pins: the catalog of pins, then the follow store for pins it lacks. Raises ConfigError."""
-    with open_catalog(config, PINS) as catalog, pins_from(config, follows, catalog) as pins:
-        yield pins
-
-
-@contextmanager
 def pins_from(config: Config, follows: FollowStore, catalog: Catalog[HeldPin]) -> Iterator[PinSource]:
-    """The source of pages of pins, on a catalog of pins that the caller has opened and closes afterwards."""
+    """The source of pages of pins: a catalog of pins, then the follow store for pins that it lacks. The caller has
+    opened the catalog and closes it afterwards.
+    """
     with ExitStack() as stack:
         source = None
         match settings_of(config, PINS).missing:

@@ -1,7 +1,7 @@
 """The services of a home, opened: what a web tier calls."""
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 from feedstore.app.config import Config
@@ -137,8 +137,8 @@ def _pins(config: Config, follows: FollowStore, catalogs: "CatalogService | None
     if PINS not in config.catalogs:
         yield FollowStorePins(follows)
         return
-    from feedstore.app.catalogs import open_pins, pins_from  # noqa: PLC0415 - homes without a catalog do not load it
+    from feedstore.app.catalogs import open_catalog, pins_from  # noqa: PLC0415 - homes without a catalog do not load it
 
-    opened = open_pins(config, follows) if catalogs is None else pins_from(config, follows, catalogs.catalog(PINS))
-    with opened as pins:
+    opened = open_catalog(config, PINS) if catalogs is None else nullcontext(catalogs.catalog(PINS))
+    with opened as catalog, pins_from(config, follows, catalog) as pins:
         yield pins
