@@ -14,7 +14,7 @@ from feedstore.clocks import HomeClock, Machine, wall_ms
 from feedstore.domain import InvalidValueError
 from feedstore.errors import ConfigError, needing_extra
 from feedstore.following import FEEDS, feed_table, trusted_watermark
-from feedstore.follows import sqlite
+from feedstore.follows import sqlite, versions
 from feedstore.follows.store import FollowStore
 from feedstore.lazy import closed_on_error
 from feedstore.metering import UNCOUNTED, Meter
@@ -158,14 +158,26 @@ def create_follows(config: Config) -> None:
 
 def missing_follows(config: Config) -> list[str]:
     """The shards of the follow store that are lost or not made yet. Raises FollowStoreUnavailableError, ConfigError."""
+    return [shard for shard, version in _stored_versions(config).items() if not version]
+
+
+def outdated_follows(config: Config) -> list[str]:
+    """The shards of the follow store whose tables are of an earlier version. Raises FollowStoreUnavailableError,
+    ConfigError.
+    """
+    newest = versions.latest(config.shards_scheme)
+    return [shard for shard, version in _stored_versions(config).items() if 0 < version < newest]
+
+
+def _stored_versions(config: Config) -> dict[str, int]:
     match config.shards_scheme:
         case "sqlite":
-            return [str(path) for path in sqlite.missing(config.shard_files)]
+            return {str(path): sqlite.stored_version(path) for path in config.shard_files}
         case "mysql":
             servers = mysql_servers(config)
             from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
 
-            return [str(server) for server in mysql.missing(servers)]
+            return {str(server): mysql.stored_version(server) for server in servers}
         case _:
             assert_never(config.shards_scheme)
 
@@ -187,22 +199,6 @@ def are_files_used(config: Config) -> bool:
     return sqlite.stamped_ms(config.shard_files) > 0 or any(
         has_feeds(config, each.name) for each in config.clusters if each.in_files
     )
-
-
-def outdated_follows(config: Config) -> list[str]:
-    """The shards of the follow store whose tables are of an earlier version. Raises FollowStoreUnavailableError,
-    ConfigError.
-    """
-    match config.shards_scheme:
-        case "sqlite":
-            return [str(path) for path in sqlite.outdated(config.shard_files)]
-        case "mysql":
-            servers = mysql_servers(config)
-            from feedstore.follows import mysql  # noqa: PLC0415 - PyMySQL is an extra
-
-            return [str(server) for server in mysql.outdated(servers)]
-        case _:
-            assert_never(config.shards_scheme)
 
 
 def mysql_servers(config: Config) -> list["MySQLServer"]:

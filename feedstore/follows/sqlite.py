@@ -81,15 +81,14 @@ def create(paths: Sequence[Path], to: int | None = None) -> None:
         SqliteFile.make(path, USE, partial(_migrate, path, (shard, len(paths)), to))
 
 
-def missing(paths: Sequence[Path]) -> list[Path]:
-    """The files of a store that are not there, or have no tables. Raises FollowStoreUnavailableError."""
-    return [path for path in paths if not path.is_file() or _version_in(path) == 0]
-
-
-def outdated(paths: Sequence[Path]) -> list[Path]:
-    """The files of a store whose tables are of an earlier version. Raises FollowStoreUnavailableError."""
-    gone = missing(paths)
-    return [path for path in paths if path not in gone and _version_in(path) < latest("sqlite")]
+def stored_version(path: Path) -> int:
+    """The version of the tables in a file; 0 if there is no such file, or none in it. Raises
+    FollowStoreUnavailableError.
+    """
+    if not path.is_file():
+        return 0
+    with closing(SqliteFile(path, USE)) as file, file.read() as connection:
+        return _version_of(connection)
 
 
 def lacking(path: Path) -> list[int]:
@@ -98,7 +97,9 @@ def lacking(path: Path) -> list[int]:
     Raises FollowStoreUnavailableError: it is missing, another file, without tables, newer than this program, or cannot
     be read.
     """
-    version = _version_in(path)
+    if not path.is_file():
+        raise lost(path, "no such file")
+    version = stored_version(path)
     if not 0 < version <= latest("sqlite"):
         refuse_version(path, version, "sqlite")
     return [each for each, _ in migrations("sqlite") if each > version]
@@ -129,19 +130,11 @@ def stamped_ms(paths: Sequence[Path]) -> int:
     Raises FollowStoreUnavailableError.
     """
     latest_ms = 0
-    for path in set(paths).difference(missing(paths)):
+    for path in filter(stored_version, paths):
         with closing(SqliteFile(path, USE)) as file, file.read() as connection:
             (stamped_ms,) = connection.execute("SELECT coalesce(max(latest_ms), 0) FROM shard_state").fetchone()
         latest_ms = max(latest_ms, stamped_ms)
     return latest_ms
-
-
-def _version_in(path: Path) -> int:
-    """The version of the tables in a file; 0 if it has none. Raises FollowStoreUnavailableError."""
-    if not path.is_file():
-        raise lost(path, "no such file")
-    with closing(SqliteFile(path, USE)) as file, file.read() as connection:
-        return _version_of(connection)
 
 
 def _version_of(connection: sqlite3.Connection) -> int:

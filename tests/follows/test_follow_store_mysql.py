@@ -713,10 +713,10 @@ def test_missing_is_what_has_no_tables_yet(new: list[mysql.MySQLServer], unused_
     empty = mysql_places.connect(new[0].without_database())
     empty.run([f"CREATE DATABASE `{new[1].database}`"])
     empty.close()
-    assert mysql.missing(new) == new[1:]
+    assert [mysql.stored_version(each) for each in new] == [latest("mysql"), 0, 0]
     away = mysql.MySQLServer("127.0.0.1", unused_port, "feed", "follows", tls="off")
     with pytest.raises(FollowStoreUnavailableError, match=rf"127\.0\.0\.1:{unused_port}"):
-        mysql.missing([away])
+        mysql.stored_version(away)
 
 
 def test_creating_again_and_at_once_keeps_what_stands(new: list[mysql.MySQLServer]):
@@ -770,10 +770,10 @@ def test_rows_of_before_hold_one_action_each(new: list[mysql.MySQLServer]):
     connection.run(["INSERT INTO outbox_unrelayed (id, committed_ms) SELECT id, committed_ms FROM outbox"])
     with pytest.raises(OutdatedStoreError):
         mysql.open_store(new[:1])
-    assert mysql.outdated(new) == new[:1]
+    assert mysql.stored_version(new[0]) == latest("mysql") - 1
     mysql.create(new[:1])
     mysql.create(new[:1])
-    assert mysql.outdated(new) == []
+    assert mysql.stored_version(new[0]) == latest("mysql")
     store = mysql.open_store(new[:1], FakeClock())
     assert store.backlog() == (3, 3, NOW)
     store.record([Request(Follow(each, user(99))) for each in (4, 5)])

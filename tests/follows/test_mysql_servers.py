@@ -433,10 +433,14 @@ def test_what_a_server_answers_reads_the_same_wherever_it_is_met(monkeypatch: py
 
     monkeypatch.setattr(connections, "MySQLConnection", refuse)
     monkeypatch.setattr(schema, "MySQLConnection", refuse)
-    where = [parse("mysql://feed@db/follows")]
-    for call in (mysql.create, mysql.missing, mysql.open_store):
+    where = parse("mysql://feed@db/follows")
+    for call in (
+        lambda: mysql.create([where]),
+        lambda: mysql.stored_version(where),
+        lambda: mysql.open_store([where]),
+    ):
         with pytest.raises(FollowStoreUnavailableError) as refused:
-            call(where)
+            call()
         assert str(refused.value) == "mysql://feed@db:3306/follows: Access denied for user 'feed' (error 1045)"
 
 

@@ -26,17 +26,13 @@ from feedstore.follows.mysql.servers import parse as server
 from feedstore.follows.mysql.shard import MySQLShard
 from feedstore.follows.port import FollowStoreUnavailableError
 from feedstore.follows.store import FollowStore
-from feedstore.follows.versions import latest
 from feedstore.follows.watched import boot_s
 from feedstore.metering import UNCOUNTED, Meter
 from feedstore.tracing import UNTRACED, Tracer
 
 _log = structlog.get_logger()
 
-__all__ = ["MySQLServer", "MySQLShard", "PoolBounds", "create", "open_store", "server"]
-
-MIGRATION_S = 3_600.0
-"""How long one statement of a migration may take."""
+__all__ = ["MySQLServer", "MySQLShard", "PoolBounds", "create", "open_store", "server", "stored_version"]
 
 CALLS_AT_ONCE = 32
 """How many calls to shards run in parallel if a call goes to several."""
@@ -49,17 +45,7 @@ def create(servers: Sequence[MySQLServer]) -> None:
     Raises FollowStoreUnavailableError: a database is another shard, newer than this program, or cannot be written.
     """
     for shard, each in enumerate(servers):
-        migrate(each, shard, len(servers), replace(PoolBounds(), reply_s=MIGRATION_S))
-
-
-def missing(servers: Sequence[MySQLServer]) -> list[MySQLServer]:
-    """The databases of a store that are missing, or lack its tables. Raises FollowStoreUnavailableError."""
-    return [each for each in servers if stored_version(each, PoolBounds()) == 0]
-
-
-def outdated(servers: Sequence[MySQLServer]) -> list[MySQLServer]:
-    """The databases of a store whose tables are of an earlier version. Raises FollowStoreUnavailableError."""
-    return [each for each in servers if 0 < stored_version(each, PoolBounds()) < latest("mysql")]
+        migrate(each, shard, len(servers))
 
 
 def open_store(

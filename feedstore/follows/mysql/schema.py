@@ -13,11 +13,14 @@ from feedstore.follows.versions import latest, migrations, refuse_shard, refuse_
 LOCK_WAIT_S: Final = 15
 """How long a runner waits for another one."""
 
+_BOUNDS: Final = PoolBounds(reply_s=3_600.0)
+"""A statement of a migration may take an hour: it may copy a table."""
+
 _UNKNOWN_DATABASE: Final = 1049
 _UNKNOWN_TABLE: Final = 1146
 
 
-def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) -> None:
+def migrate(server: MySQLServer, shard: int, shards: int) -> None:
     """Creates the database if it is missing, applies the migrations that it lacks, and makes it this shard.
 
     A migration commits statement by statement; if it was cut off, each may run again.
@@ -26,7 +29,7 @@ def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) ->
     """
     try:
         # The lock goes with the connection.
-        with closing(_connect_or_create(server, bounds)) as connection:
+        with closing(_connect_or_create(server)) as connection:
             _locked(connection, server)
             _migrate(connection, server)
             claim = f"VALUES (1, {shard:d}, {shards:d}, 0) ON DUPLICATE KEY UPDATE only_row = 1"
@@ -36,12 +39,12 @@ def migrate(server: MySQLServer, shard: int, shards: int, bounds: PoolBounds) ->
         raise FollowStoreUnavailableError(f"{server}: {described(error)}") from error
 
 
-def stored_version(server: MySQLServer, bounds: PoolBounds) -> int:
+def stored_version(server: MySQLServer) -> int:
     """The version of a database's tables; 0 if there is no such database, or none with tables of a store. Raises
     FollowStoreUnavailableError.
     """
     try:
-        with closing(MySQLConnection(server, bounds, server.tls_context())) as connection:
+        with closing(MySQLConnection(server, PoolBounds(), server.tls_context())) as connection:
             return _version(connection)
     except (pymysql.MySQLError, OSError) as error:
         if isinstance(error, pymysql.MySQLError) and error.args[0] == _UNKNOWN_DATABASE:
@@ -59,16 +62,16 @@ def check(connection: MySQLConnection, server: MySQLServer, shard: int, shards: 
     refuse_shard(server, rows[0] if rows else None, (shard, shards))
 
 
-def _connect_or_create(server: MySQLServer, bounds: PoolBounds) -> MySQLConnection:
+def _connect_or_create(server: MySQLServer) -> MySQLConnection:
     tls = server.tls_context()
     try:
-        return MySQLConnection(server, bounds, tls)
+        return MySQLConnection(server, _BOUNDS, tls)
     except pymysql.MySQLError as error:
         if error.args[0] != _UNKNOWN_DATABASE:
             raise
-    with closing(MySQLConnection(server.without_database(), bounds, tls)) as connection:
+    with closing(MySQLConnection(server.without_database(), _BOUNDS, tls)) as connection:
         connection.run([f"CREATE DATABASE IF NOT EXISTS `{server.database}`"])
-    return MySQLConnection(server, bounds, tls)
+    return MySQLConnection(server, _BOUNDS, tls)
 
 
 def _locked(connection: MySQLConnection, server: MySQLServer) -> None:
