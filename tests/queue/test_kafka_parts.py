@@ -954,7 +954,7 @@ class Sender:
         self._tries_on = tries_on
 
     def send(self, _: str, value: bytes | None, key: bytes, headers: list[Any], partition: int) -> "Sender":
-        if len(value or b"") + sum(len(text) for _, text in headers) > dead_letters.MAX_RECORD_BYTES:
+        if len(value or b"") + sum(len(text) for _, text in headers) > producers.MAX_RECORD_BYTES:
             raise kafka_errors.MessageSizeTooLargeError
         if not self._fails:
             offset = len(self._topic.records)
@@ -981,7 +981,7 @@ def letters_of(
     versions: list[object] = []
     following = iter(senders)
 
-    def opened(_: KafkaAddress, __: int, version: object) -> Sender:
+    def opened(_: KafkaAddress, version: object) -> Sender:
         versions.append(version)
         return next(following)
 

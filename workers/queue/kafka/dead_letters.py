@@ -29,7 +29,7 @@ from workers.queue.kafka import topic_ids
 from workers.queue.kafka.address import KafkaAddress
 from workers.queue.kafka.damage import name_unreadable
 from workers.queue.kafka.errors import describe, translated
-from workers.queue.kafka.producers import FLUSH_S, REQUEST_MS, Producers
+from workers.queue.kafka.producers import FLUSH_S, MAX_RECORD_BYTES, REQUEST_MS, Producers
 from workers.queue.kafka.queue import connect
 from workers.queue.kafka.reading import METADATA_MS, beginnings_of, ends_of
 from workers.queue.port import (
@@ -44,8 +44,6 @@ from workers.queue.port import (
 _log = structlog.get_logger()
 
 DEAD: Final = "feed.dead"
-MAX_RECORD_BYTES: Final = 1_200_000
-"""The largest record of the topic: a message of MAX_MESSAGE_BYTES and its headers."""
 MAX_DETAIL_CHARS: Final = 20_000
 """Longer details lose their middle."""
 
@@ -60,7 +58,7 @@ class KafkaDeadLetters:
         self._address = address
         self._place = TopicPartition(address.named(DEAD), 0)
         self._client = client
-        self._producers = Producers(address, MAX_RECORD_BYTES)
+        self._producers = Producers(address)
         self._lock = threading.Lock()
         self._id = self._topic_id()
         self._next = 0  # the first offset that was not read

@@ -20,18 +20,17 @@ FLUSH_S: Final = 2 * DELIVERY_MS / 1_000
 """How long a call waits for its messages at most."""
 BATCH_BYTES: Final = 131_072
 """A publish call fills one partition after the other, with about this much each: large batches are cheap."""
+MAX_RECORD_BYTES: Final = 1_200_000
+"""The largest record: a message of MAX_MESSAGE_BYTES, and the headers of a dead letter."""
 
 
 class Producers:
     """One producer after the other: a producer that has failed may refuse everything afterwards, so that the call after
     an error opens a new one. Thread-safe.
-
-    max_request_size: the largest message, in bytes.
     """
 
-    def __init__(self, address: KafkaAddress, max_request_size: int = 1_048_576) -> None:
+    def __init__(self, address: KafkaAddress) -> None:
         self._address = address
-        self._max_request_size = max_request_size
         self._lock = threading.Lock()
         self._current: kafka.KafkaProducer | None = None
         self._calls: Counter[kafka.KafkaProducer] = Counter()  # how many calls use each producer now
@@ -68,7 +67,7 @@ class Producers:
             raise QueueError(f"{self._address}: used after it was closed")
         if self._current is None:
             with translated(str(self._address)):
-                self._current = producer(self._address, self._max_request_size, self._version)
+                self._current = producer(self._address, self._version)
             # The next producer is told the brokers' version. Otherwise it asks a broker when it is made: in an outage
             # that fails again and again.
             self._version = self._current.config["api_version"]
@@ -93,9 +92,7 @@ class Producers:
                     self._not_closed.append(one)
 
 
-def producer(
-    address: KafkaAddress, max_request_size: int = 1_048_576, api_version: object = None
-) -> kafka.KafkaProducer:
+def producer(address: KafkaAddress, api_version: object = None) -> kafka.KafkaProducer:
     """Opens an idempotent producer; raises the errors of kafka-python. api_version: the brokers', if it is known."""
     return kafka.KafkaProducer(
         enable_idempotence=True,
@@ -103,7 +100,7 @@ def producer(
         batch_size=BATCH_BYTES,
         # A call flushes when it has handed over all its messages: until then batches may fill.
         linger_ms=1_000,
-        max_request_size=max_request_size,
+        max_request_size=MAX_RECORD_BYTES,
         api_version=api_version,
         max_block_ms=REQUEST_MS,
         request_timeout_ms=REQUEST_MS,

@@ -15,8 +15,9 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.errors import KafkaError, NoError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from workers.queue.kafka.address import KafkaAddress
-from workers.queue.kafka.dead_letters import DEAD, MAX_RECORD_BYTES
+from workers.queue.kafka.dead_letters import DEAD
 from workers.queue.kafka.errors import describe, translated
+from workers.queue.kafka.producers import MAX_RECORD_BYTES
 from workers.queue.kafka.queue import connect
 from workers.queue.port import MAX_MESSAGE_BYTES, QueueUnavailableError, Topic, UnsafeTopicsError
 
