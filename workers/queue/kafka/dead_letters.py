@@ -25,13 +25,12 @@ from kafka.errors import KafkaError
 from kafka.structs import TopicPartition
 
 from feedstore.lazy import closed_on_error
-from workers.queue.kafka import topic_ids
+from workers.queue.kafka import reading, topic_ids
 from workers.queue.kafka.address import KafkaAddress
-from workers.queue.kafka.damage import name_unreadable
 from workers.queue.kafka.errors import describe, translated
 from workers.queue.kafka.producers import FLUSH_S, MAX_RECORD_BYTES, REQUEST_MS, Producers
 from workers.queue.kafka.queue import connect
-from workers.queue.kafka.reading import METADATA_MS, beginnings_of, ends_of
+from workers.queue.kafka.reading import beginnings_of, ends_of
 from workers.queue.port import (
     MAX_MESSAGE_BYTES,
     DeadLetter,
@@ -73,21 +72,15 @@ class KafkaDeadLetters:
         Raises QueueUnavailableError: no broker answers, or the topic is missing.
         """
         with translated(str(address)):
-            client = kafka.KafkaConsumer(
+            client = reading.client(
+                address,
                 group_id=None,
-                enable_auto_commit=False,
                 auto_offset_reset="earliest",
-                allow_auto_create_topics=False,
                 max_partition_fetch_bytes=2 * MAX_RECORD_BYTES,
-                metadata_max_age_ms=METADATA_MS,
-                bootstrap_timeout_ms=REQUEST_MS,
-                metrics_enabled=False,
-                **address.options(),
             )
             with closed_on_error(client):
                 _check_there(address, client.partitions_for_topic(address.named(DEAD)))
                 client.assign([TopicPartition(address.named(DEAD), 0)])
-                name_unreadable(client._fetcher)  # noqa: SLF001 - it has no settings for it
         return cls(address, client)
 
     def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:

@@ -43,20 +43,21 @@ DAMAGED_REST_S: Final = 10.0
 
 
 def client(address: KafkaAddress, **options: object) -> kafka.KafkaConsumer:
-    """Opens a client that never moves a position by itself; raises kafka-python's errors. options: further ones."""
-    made = kafka.KafkaConsumer(
-        enable_auto_commit=False,
+    """Opens a client that never moves a position by itself; raises kafka-python's errors. options: further ones, and
+    others in place of these.
+    """
+    usual: dict[str, object] = {
+        "enable_auto_commit": False,
         # If the messages at a position are gone, the client must not silently choose another position (rule 8).
-        auto_offset_reset="none",
-        allow_auto_create_topics=False,
-        metadata_max_age_ms=METADATA_MS,
-        fetch_max_bytes=FETCH_BYTES,
-        max_partition_fetch_bytes=PARTITION_FETCH_BYTES,
-        bootstrap_timeout_ms=int(REQUEST_S * 1_000),
-        metrics_enabled=False,
-        **options,
-        **address.options(),
-    )
+        "auto_offset_reset": "none",
+        "allow_auto_create_topics": False,
+        "metadata_max_age_ms": METADATA_MS,
+        "fetch_max_bytes": FETCH_BYTES,
+        "max_partition_fetch_bytes": PARTITION_FETCH_BYTES,
+        "bootstrap_timeout_ms": int(REQUEST_S * 1_000),
+        "metrics_enabled": False,
+    }
+    made = kafka.KafkaConsumer(**usual | options | address.options())
     coordinators.calm(made._coordinator)  # noqa: SLF001 - it has no settings for it
     name_unreadable(made._fetcher)  # noqa: SLF001 - as above
     return made
