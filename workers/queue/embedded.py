@@ -158,7 +158,7 @@ class _Shared:
 
     def join(self, topic: str, group: str) -> None:
         with self._changed:
-            self._refuse_live(topic, group)
+            self.refuse_live(topic, group)
             self._live.add((topic, group))
 
     def leave(self, topic: str, group: str) -> None:
@@ -167,7 +167,8 @@ class _Shared:
 
     def refuse_live(self, topic: str, group: str) -> None:
         with self._changed:
-            self._refuse_live(topic, group)
+            if (topic, group) in self._live:
+                raise GroupBusyError(f"{self.file.path}: {topic} has a live consumer of {group}; close it first")
 
     def announce(self) -> None:
         """Wakes the consumers that wait: something was published, or the queue was closed."""
@@ -180,10 +181,6 @@ class _Shared:
         with self._changed:
             longest_s = timeout_s if self._alone else min(timeout_s, RECHECK_S)
             return self._changed.wait_for(lambda: self.publishes != publishes, longest_s) or not self._alone
-
-    def _refuse_live(self, topic: str, group: str) -> None:
-        if (topic, group) in self._live:
-            raise GroupBusyError(f"{self.file.path}: {topic} has a live consumer of {group}; close it first")
 
 
 class EmbeddedQueue:
@@ -236,13 +233,9 @@ class EmbeddedQueue:
             NoQueueError: there is no file, or no queue in it.
             QueueUnavailableError: it is something else, or a queue of another format.
         """
-        _refuse_missing(path)
-        file = open_file(path)
+        file = _opened(path)
         with closed_on_error(file):
-            with file.read() as reader:
-                ids = _stored_partitions(reader)
-            if not ids:
-                raise NoQueueError(f"{path}: holds no queue")
+            ids = _queue_in(file)
             names = [topic.name for topic in topics]
             if not ids.keys() >= set(names):
                 with file.write(synced=True) as writer:
@@ -624,9 +617,19 @@ def open_dead_letters(path: Path) -> EmbeddedDeadLetters:
     return EmbeddedDeadLetters(file)
 
 
-def _refuse_missing(path: Path) -> None:
+def _opened(path: Path) -> SqliteFile:
     if not path.exists():
         raise NoQueueError(f"{path}: no such file")
+    return open_file(path)
+
+
+def _queue_in(file: SqliteFile) -> dict[str, list[int]]:
+    """The ids of each topic's partitions, in their order. Raises NoQueueError."""
+    with file.read() as reader:
+        ids = _stored_partitions(reader)
+    if not ids:
+        raise NoQueueError(f"{file.path}: holds no queue")
+    return ids
 
 
 def stored_partitions(path: Path) -> dict[str, int]:
@@ -636,12 +639,8 @@ def stored_partitions(path: Path) -> dict[str, int]:
         NoQueueError: there is no file, or no queue in it.
         QueueUnavailableError: it is something else, or a queue of another format.
     """
-    _refuse_missing(path)
-    with contextlib.closing(open_file(path)) as file, file.read() as reader:
-        ids = _stored_partitions(reader)
-    if not ids:
-        raise NoQueueError(f"{path}: holds no queue")
-    return {topic: len(each) for topic, each in ids.items()}
+    with contextlib.closing(_opened(path)) as file:
+        return {topic: len(ids) for topic, ids in _queue_in(file).items()}
 
 
 def refuse_damaged(path: Path, groups: Iterable[tuple[Topic[object], str]]) -> None:
