@@ -225,7 +225,7 @@ class HomeClock:
     """The time of a home, ms since 1970: the clock of this process, unless it is off. Thread-safe.
 
     path: the file of the anchor.
-    look: reads the clocks of the machine, as `Machine` does.
+    machine: its clocks, and the clock of this process.
     stamped_ms: the latest time that the home's stores have stamped.
     bound_ms: how far the clock of a process may be off.
     clock: monotonic seconds.
@@ -236,17 +236,16 @@ class HomeClock:
     def __init__(
         self,
         path: Path,
-        look: Callable[[], Moment],
+        machine: Machine,
         stamped_ms: Callable[[], int],
         bound_ms: int,
-        wall_ms: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
         self._path = path
-        self._look = look
+        self._look = machine
         self._stamped_ms = stamped_ms
         self._bound_ms = bound_ms
-        self._wall_ms = wall_ms
+        self._wall_ms = machine.wall_ms
         self._clock = clock
         self._mutex = threading.Lock()
         self._found = (0.0, 0.0, 0, 0, 0)

@@ -51,7 +51,6 @@ def home_clock(config: Config) -> HomeClock | None:
         Machine(wall_ms),
         lambda: sqlite.stamped_ms(config.shard_files),
         config.clock_offset_ms,
-        wall_ms,
         monotonic_s,
     )
 

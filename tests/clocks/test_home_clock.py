@@ -59,7 +59,7 @@ class Home:
     def process(self, off_ms: int = 0) -> tuple[HomeClock, FakeMachine]:
         seen = replace(self.machine, off_ms=self.machine.off_ms + off_ms)
         path = self.folder / "clock.json"
-        return HomeClock(path, seen, lambda: self.stamped_ms, BOUND, seen.wall_ms, seen.monotonic_s), seen
+        return HomeClock(path, seen, lambda: self.stamped_ms, BOUND, seen.monotonic_s), seen
 
     def clock(self, off_ms: int = 0) -> HomeClock:
         return self.process(off_ms)[0]
