@@ -3,12 +3,15 @@
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 import mysql_places
 
+from feedstore.domain import Followee
 from feedstore.follows import sqlite
+from feedstore.follows.port import PinState
 from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 
@@ -42,6 +45,23 @@ class Place:
         store = self.opener(clock or self.clock)
         self.opened.append(store)
         return store
+
+
+def walked(page: "partial[list[Any]]", place: Callable[[Any], object]) -> list[Any]:
+    """All rows of a read that has a limit, page by page. place: where a row is, for the next page to begin after it."""
+    rows: list[Any] = []
+    while True:
+        some = page(after=place(rows[-1]) if rows else None)
+        assert len(some) <= page.keywords["limit"]
+        rows += some
+        if len(some) < page.keywords["limit"]:
+            return rows
+
+
+def saved_at(row: tuple[Followee, PinState]) -> tuple[Followee, int, int]:
+    """The place of a row of `pins_saved_since`."""
+    followee, state = row
+    return followee, state.saved_ms, state.pin.pin
 
 
 def _memory(_: Path, shards: int) -> Callable[[Callable[[], int]], FollowStore]:

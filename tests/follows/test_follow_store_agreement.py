@@ -2,10 +2,12 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
+from operator import attrgetter
 
 import mysql_places
 import pytest
-from follow_places import NOW, FakeClock
+from follow_places import NOW, FakeClock, saved_at, walked
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -286,11 +288,8 @@ class Agreement(RuleBasedStateMachine):
             if followee in of and (edge.active or tombstones)
         ]
         for store in self.stores:
-            walked, after = [], None
-            while page := store.followers(list(of), after, limit, tombstones=tombstones):
-                walked += page
-                after = (page[-1].followee, page[-1].follower)
-            assert walked == expected
+            page = partial(store.followers, list(of), limit=limit, tombstones=tombstones)
+            assert walked(page, attrgetter("followee", "follower")) == expected
 
     @rule(limit=st.integers(1, 5), of=st.sets(st.sampled_from(FOLLOWEES)), before=st.integers(NOW, NOW + 60))
     def read_newest(self, limit: int, of: set[Followee], before: int) -> None:
@@ -318,12 +317,7 @@ class Agreement(RuleBasedStateMachine):
             key=lambda each: (each[0], each[1].saved_ms, each[1].pin.pin),
         )
         for store in self.stores:
-            walked, after = [], None
-            while page := store.pins_saved_since(list(of), since, after, limit):
-                walked += page
-                followee, state = page[-1]
-                after = (followee, state.saved_ms, state.pin.pin)
-            assert walked == expected
+            assert walked(partial(store.pins_saved_since, list(of), since, limit=limit), saved_at) == expected
 
     @rule(follower=st.sampled_from(USERS), since=st.integers(NOW, NOW + 60))
     def read_a_user(self, follower: int, since: int) -> None:

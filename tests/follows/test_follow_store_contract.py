@@ -1,9 +1,12 @@
 """The promises of the port, on every adapter, with one shard and with three."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from operator import attrgetter
 
 import pytest
-from follow_places import NOW, FakeClock, Place
+from follow_places import NOW, FakeClock, Place, saved_at, walked
 
 from feedstore.domain import (
     MAX_SKEW_MS,
@@ -116,21 +119,16 @@ def test_rule_2_following_again_gets_a_new_tick(store: FollowStore):
 
 def test_rule_2_threads_that_record_for_one_follower_never_share_a_timestamp(shared_place: Place):
     stores = [shared_place.open(), shared_place.open()]
-    recorded: list[list[int]] = []
 
-    def work(number: int) -> None:
+    def work(number: int) -> list[int]:
         mine = []
         for each in range(15):
             batch = [Follow(1, user(2 + each)), Unfollow(1, board(2 + number))]
             mine += [answer.ts for answer in record(stores[number % 2], *batch)]
-        recorded.append(mine)
+        return mine
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(recorded) == len(threads)
+    with ThreadPoolExecutor(6) as pool:
+        recorded = list(pool.map(work, range(6)))
     assert all(mine == sorted(mine) for mine in recorded)
     every = sorted(ts for mine in recorded for ts in mine)
     assert every == list(range(NOW, NOW + 6 * 15 * 2))
@@ -232,19 +230,17 @@ def test_a_board_belongs_to_the_first_that_saves_on_it(store: FollowStore):
 def test_of_two_owners_who_save_on_one_board_at_once_one_wins(shared_place: Place):
     stores = [shared_place.open(), shared_place.open()]
     start = threading.Barrier(2)
-    won: dict[int, set[int]] = {0: set(), 1: set()}
 
-    def work(number: int) -> None:
+    def work(number: int) -> set[int]:
+        won = set()
         for on in range(100, 120):
             start.wait()
             if isinstance(ask(stores[number], SavePin(pin(on * 2 + number, owner=number + 1, on=on))), PinSaved):
-                won[number].add(on)
+                won.add(on)
+        return won
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        won = list(pool.map(work, (0, 1)))
     assert won[0] | won[1] == set(range(100, 120))
     assert not won[0] & won[1]
     owners = stores[0].board_owners(range(100, 120))
@@ -679,25 +675,23 @@ def test_rule_10_settled_under_interleaved_commits(shared_place: Place):
     """While others commit, every action that becomes visible after a settled time was stamped at or after it."""
     ticking = FakeClock()
     stores = [shared_place.open(ticking), shared_place.open(ticking)]
-    done = threading.Event()
 
     def work() -> None:
         for each in range(40):
             ticking.advance(1)
             record(stores[1], Follow(1 + each % 5, user(99)), SavePin(pin(1_000 + each)))
-        done.set()
 
-    thread = threading.Thread(target=work)
-    thread.start()
     settled = 0
-    while not done.is_set():
-        rows = outbox(stores[0])
-        assert all(action.committed_ms >= settled for action in actions_in(rows))
-        stores[0].mark_relayed(rows)
-        now_settled = stores[0].settled_ms()
-        assert now_settled >= settled
-        settled = now_settled
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        working = pool.submit(work)
+        while not working.done():
+            rows = outbox(stores[0])
+            assert all(action.committed_ms >= settled for action in actions_in(rows))
+            stores[0].mark_relayed(rows)
+            now_settled = stores[0].settled_ms()
+            assert now_settled >= settled
+            settled = now_settled
+        working.result()
     assert all(action.committed_ms >= settled for action in actions_in(outbox(stores[0])))
 
 
@@ -773,13 +767,8 @@ def test_pages_of_followers_run_over_followees_and_shards(store: FollowStore):
             (edge.followee, edge.follower, edge.ts, edge.active) for edge in edges if tombstones or edge.active
         )
         for limit in (1, 7, 1_000):
-            walked, after = [], None
-            while page := store.followers(followees[::-1], after, limit, tombstones=tombstones):
-                walked += page
-                after = (page[-1].followee, page[-1].follower)
-                if len(page) < limit:
-                    break
-            assert walked == expected
+            page = partial(store.followers, followees[::-1], limit=limit, tombstones=tombstones)
+            assert walked(page, attrgetter("followee", "follower")) == expected
     assert store.followers([], None, 5, tombstones=True) == []
 
 
@@ -877,15 +866,8 @@ def test_pages_of_pins_by_the_time_they_were_saved(store: FollowStore):
         ([user(8), board(80), user(99), user(7)], [(board(80), 9), *of_seven, *of_eight]),
     ):
         for limit in (1, 2, 9):
-            walked, after = [], None
-            while page := store.pins_saved_since(followees, 20, after, limit):
-                assert len(page) <= limit
-                walked += [(followee, state.pin.pin) for followee, state in page]
-                followee, state = page[-1]
-                after = (followee, state.saved_ms, state.pin.pin)
-                if len(page) < limit:
-                    break
-            assert walked == expected
+            found = walked(partial(store.pins_saved_since, followees, 20, limit=limit), saved_at)
+            assert [(followee, state.pin.pin) for followee, state in found] == expected
     assert store.pins_saved_since([], 20, None, 9) == []
 
 
@@ -893,12 +875,7 @@ def test_pages_of_the_boards_of_owners(store: FollowStore):
     owned = [(owner, 100 * owner + each) for owner in (3, 5, 8) for each in range(40)]
     record(store, *(SavePin(pin(each, owner=owner, on=each)) for owner, each in owned))
     for limit in (1, 7, 500):
-        walked, after = [], None
-        while page := store.boards_of([8, 3, 4, 5], after, limit):
-            assert len(page) <= limit
-            walked += page
-            after = page[-1]
-        assert walked == owned
+        assert walked(partial(store.boards_of, [8, 3, 4, 5], limit=limit), tuple) == owned
     assert store.boards_of([5], (3, 999), 2) == [(5, 500), (5, 501)]
     assert store.boards_of([5], (5, 538), 2) == [(5, 539)]
     assert store.boards_of([3], (5, 1), 2) == store.boards_of([4], None, 2) == store.boards_of([], None, 2) == []
@@ -970,12 +947,7 @@ def test_a_walk_over_all_edges(store: FollowStore):
     record(store, Follow(3, board(900)), Unfollow(4, user(101)), Follow(8, user(1)), Unfollow(8, user(1)))
     expected = [edge for follower in range(1, 9) for edge in store.following(follower)]
     for limit in (1, 5, 500):
-        walked, after = [], None
-        while page := store.all_edges_after(after, limit):
-            assert len(page) <= limit
-            walked += page
-            after = (page[-1].follower, page[-1].followee)
-        assert walked == expected
+        assert walked(partial(store.all_edges_after, limit=limit), attrgetter("follower", "followee")) == expected
     assert store.all_edges_after((3, board(899)), 1)[0].followee == board(900)
     with pytest.raises(InvalidValueError, match="limit"):
         store.all_edges_after(None, 0)
@@ -985,7 +957,7 @@ def test_a_walk_over_the_pins_of_each_shard(store: FollowStore):
     record(store, *(SavePin(pin(each)) for each in range(40, 10, -1)), DeletePin(12))
     expected = store.pins(range(50))
     for limit in (1, 7, 500):
-        walked = []
+        states = []
         for shard in range(store.shards()):
             of_shard, after = [], 0
             while page := store.pins_after(shard, after, limit):
@@ -993,9 +965,9 @@ def test_a_walk_over_the_pins_of_each_shard(store: FollowStore):
                 of_shard += page
                 after = page[-1].pin.pin
             assert [state.pin.pin for state in of_shard] == sorted(state.pin.pin for state in of_shard)
-            walked += of_shard
-        assert {state.pin.pin: state for state in walked} == expected
-        assert len(walked) == len(expected)
+            states += of_shard
+        assert {state.pin.pin: state for state in states} == expected
+        assert len(states) == len(expected)
     with pytest.raises(InvalidValueError, match="limit"):
         store.pins_after(0, 0, 1_001)
 
@@ -1114,13 +1086,7 @@ def test_what_a_user_follows_now_comes_in_pages_by_key(store: FollowStore):
     every = store.following(1)
     assert [edge.followee for edge in every] == wanted
     for limit in (1, 2, 4, 9, 10):
-        found: list[Edge] = []
-        while True:
-            page = store.following_after(1, found[-1].followee if found else None, limit)
-            found += page
-            if len(page) < limit:
-                break
-        assert found == every
+        assert walked(partial(store.following_after, 1, limit=limit), attrgetter("followee")) == every
     assert store.following_after(77, None, 10) == []
     for limit in (0, 1_001):
         with pytest.raises(InvalidValueError):
@@ -1134,14 +1100,8 @@ def test_what_many_users_follow_now_comes_in_pages_by_key(store: FollowStore):
     record(store, Follow(77, user(1)), Follow(3, user(9)), Unfollow(3, user(9)))
     every = [edge for each in users for edge in store.following(each)]
     for limit in (1, 2, 3, 7, 1_000):
-        found: list[Edge] = []
-        while True:
-            after = (found[-1].follower, found[-1].followee) if found else None
-            page = store.following_of(users[::-1], after, limit)
-            found += page
-            if len(page) < limit:
-                break
-        assert found == every
+        page = partial(store.following_of, users[::-1], limit=limit)
+        assert walked(page, attrgetter("follower", "followee")) == every
     # A place of a user who is not asked for, or who follows nothing any more.
     assert store.following_of([3, 5], (4, user(1)), 9) == store.following(5)
     assert store.following_of([3, 5], (3, user(2**62)), 9) == store.following(5)
@@ -1157,13 +1117,8 @@ def test_pages_of_many_hundreds_of_followees_and_of_users_follow_each_other(stor
     store.index(edges=edges + [Edge(2_000 + extra, user(300), 5, active=True) for extra in range(400)])
     expected = [each for each in followees if each.id % 5]
     for limit in (300, 1_000):
-        found, after = [], None
-        while True:
-            page = store.followers(followees, after, limit, tombstones=False)
-            found += page
-            if len(page) < limit:
-                break
-            after = (page[-1].followee, page[-1].follower)
+        page = partial(store.followers, followees, limit=limit, tombstones=False)
+        found = walked(page, attrgetter("followee", "follower"))
         assert found == sorted(found, key=lambda line: (line.followee, line.follower))
         assert [line.followee for line in found if line.follower < 2_000] == expected
         assert [line.follower for line in found if line.followee == user(300)] == [*range(2_000, 2_400)]
@@ -1179,9 +1134,7 @@ def test_what_a_user_unfollowed_since_a_time_comes_in_pages_by_key(store: Follow
     ended = record(store, *(Unfollow(1, each) for each in reversed(every)), Follow(3, user(2)), Unfollow(3, user(2)))
     since_ms = ended[0].committed_ms
     for limit in (1, 2, 4, 9, 10):
-        found: list[Edge] = []
-        while page := store.unfollowed_after(1, since_ms, found[-1].followee if found else None, limit):
-            found += page
+        found = walked(partial(store.unfollowed_after, 1, since_ms, limit=limit), attrgetter("followee"))
         assert [edge.followee for edge in found] == every
         assert not any(edge.active for edge in found)
     assert store.unfollowed_after(1, since_ms + 100_000, None, 10) == []
