@@ -247,6 +247,15 @@ def test_of_two_owners_who_save_on_one_board_at_once_one_wins(shared_place: Plac
     assert owners == {on: 1 if on in won[0] else 2 for on in range(100, 120)}
 
 
+def test_a_closed_store_says_so(store: FollowStore):
+    store.now()
+    store.close()
+    store.close()
+    for call in (lambda: store.following(1), lambda: record(store, Follow(1, user(2))), store.settled_ms, store.now):
+        with pytest.raises(FollowStoreUnavailableError, match="closed"):
+            call()
+
+
 # Idempotency keys
 # --------------------------------------------------------------------------------------------------------------------
 

@@ -2,14 +2,11 @@
 that have changed, and times under all of that.
 """
 
-import os
-import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 
 import msgspec
 import mysql_places
@@ -17,6 +14,7 @@ import pymysql
 import pytest
 from board_tools import BOARD, a_board, asked, relay, shown
 from follow_places import NOW, FakeClock
+from killed import Recording, check_both_or_neither
 from pymysql.constants import ER
 
 from feedstore.boards import Boards, Move
@@ -549,17 +547,6 @@ def unused_port() -> int:
         return probe.getsockname()[1]
 
 
-@pytest.mark.parametrize("shards", [1, 3])
-def test_a_closed_store_says_so(shards: int):
-    store = mysql.open_store(mysql_places.fresh(shards))
-    store.now()
-    store.close()
-    store.close()
-    for call in (lambda: store.following(1), lambda: follow(store, 1), store.settled_ms, store.now):
-        with pytest.raises(FollowStoreUnavailableError, match="closed"):
-            call()
-
-
 # Who relays
 # --------------------------------------------------------------------------------------------------------------------
 
@@ -631,63 +618,20 @@ def test_databases_with_long_names_have_relays_of_their_own():
             mysql_places.drop(each)
 
 
-CHILD = """
-import os, sys
-from pathlib import Path
-from feedstore.domain import Follow, Pin, SavePin, board
-from feedstore.follows import mysql
-from feedstore.follows.port import Request
-
-child = int(sys.argv[1])
-store = mysql.open_store([mysql.server(url, Path(), os.environ) for url in sys.argv[2:]])
-for number in range(10_000):
-    base = child * 1_000_000 + number * 100
-    store.record(
-        [Request(Follow(base + each, board(99)), f"{base + each}") for each in range(1, 9)]
-        + [Request(SavePin(Pin(base + each, child, child * 10, 1_000))) for each in range(1, 9)]
-    )
-    print(base, flush=True)
-"""
-
-
 @pytest.mark.parametrize("shards", [1, 3])
 def test_rule_11_a_killed_process_leaves_both_or_neither(shards: int):
     """An edge, its key and its outbox row are stored together, and all acknowledged actions are stored."""
     databases = mysql_places.fresh(shards)
-    acknowledged: list[int] = []
-    for child in range(1, 4):
-        process = subprocess.Popen(
-            [sys.executable, "-c", CHILD, str(child), *map(str, databases)],
-            env={**os.environ, "FEED_MYSQL_PASSWORD": databases[0].password},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        acknowledged += [int(process.stdout.readline()) for _ in range(5 * child)]
-        process.send_signal(signal.SIGKILL)
-        acknowledged += [int(line) for line in process.stdout.read().split()]
-        process.stdout.close()
-        process.wait()
-    store = mysql.open_store(databases)
+    opened = "mysql.open_store([mysql.server(url, Path(), os.environ) for url in places])"
+    acknowledged = Recording("mysql", opened, databases, FEED_MYSQL_PASSWORD=databases[0].password).killed()
     # A call that settles waits until the server has noticed the death: the transaction that had begun is committed or
     # gone.
     for each in databases:
         raw = mysql_places.connect(each)
         raw.run([statements.settle(None, int(time.time() * 1_000))])
         raw.close()
-    recorded = actions_in(store.unrelayed(1_000_000))
-    followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
-    saved = sorted(action.pin.pin for action in recorded if hasattr(action, "pin"))
-    assert followed == [edge.follower for edge in store.all_edges_after(None, 1_000)]
-    assert sorted(store.pins(saved)) == saved
-    assert len(saved) == store.counts().pins
-    wanted = {base + each for base in acknowledged for each in range(1, 9)}
-    assert set(followed) >= wanted
-    assert set(saved) >= wanted
-    # Asked again by their keys, they are answered and do nothing twice.
-    store.record([Request(Follow(each, board(99)), str(each)) for each in followed])
-    assert store.backlog().actions == len(recorded)
-    store.close()
+    with closing(mysql.open_store(databases)) as store:
+        check_both_or_neither(store, acknowledged)
 
 
 # Tables

@@ -2,12 +2,10 @@
 
 import itertools
 import re
-import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ import msgspec
 import pytest
 from board_tools import BOARD, a_board, shown
 from follow_places import NOW, FakeClock
+from killed import Recording, check_both_or_neither
 
 from feedstore.boards import Move
 from feedstore.domain import Edge, Follow, Followed, Pin, SavePin, board, user
@@ -29,7 +28,7 @@ from feedstore.follows.port import (
 )
 from feedstore.follows.sqlite import SQLiteShard
 from feedstore.follows.store import FollowStore
-from feedstore.follows.versions import migrations
+from feedstore.follows.versions import Database, latest, migrations
 from feedstore.follows.watched import mix
 from feedstore.sqlite_file import SqliteFile
 
@@ -41,6 +40,13 @@ def path(tmp_path: Path) -> Path:
 
 def open_one(path: Path) -> FollowStore:
     return sqlite.open_store([path], FakeClock())
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[FollowStore]:
+    sqlite.create([path])
+    with closing(open_one(path)) as store:
+        yield store
 
 
 def follow(store: FollowStore, follower: int) -> None:
@@ -57,13 +63,10 @@ def test_opening_creates_nothing(path: Path):
     assert list(path.parent.iterdir()) == []
 
 
-def test_creating_again_keeps_what_stands(path: Path):
-    sqlite.create([path])
-    store = open_one(path)
+def test_creating_again_keeps_what_stands(store: FollowStore, path: Path):
     follow(store, 1)
     sqlite.create([path])
     assert len(store.following(1)) == 1
-    store.close()
 
 
 def test_a_file_without_tables_is_not_migrated(path: Path):
@@ -95,8 +98,9 @@ def test_a_file_of_a_newer_program_is_refused(path: Path):
         sqlite.create([path])
 
 
-def test_migrations_are_numbered_without_gaps():
-    assert [version for version, _ in migrations("sqlite")] == list(range(1, len(migrations("sqlite")) + 1))
+@pytest.mark.parametrize("database", ["sqlite", "mysql"])
+def test_migrations_are_numbered_without_gaps(database: Database):
+    assert [version for version, _ in migrations(database)] == list(range(1, latest(database) + 1))
 
 
 def test_rows_of_before_hold_one_action_each(path: Path):
@@ -125,9 +129,7 @@ def test_rows_of_before_hold_one_action_each(path: Path):
     store.close()
 
 
-def test_threads_that_record_at_once_share_rows_of_the_outbox(path: Path):
-    sqlite.create([path])
-    store = open_one(path)
+def test_threads_that_record_at_once_share_rows_of_the_outbox(store: FollowStore):
     sqlite_file = store._shards[0]._database
     threads = [threading.Thread(target=follow, args=(store, each)) for each in range(1, 9)]
     with sqlite_file.write():  # they wait for their turn
@@ -142,20 +144,16 @@ def test_threads_that_record_at_once_share_rows_of_the_outbox(path: Path):
     assert {action.follower for action in actions_in(rows)} == set(range(1, 9))
     follow(store, 9)
     assert [row.id for row in store.unrelayed(100)] == [1, 2]
-    store.close()
 
 
-def test_a_transaction_reads_and_writes_its_rows_in_the_order_of_their_keys(path: Path):
+def test_a_transaction_reads_and_writes_its_rows_in_the_order_of_their_keys(store: FollowStore):
     """In whatever order they are asked for: neighbours are mostly on the page at hand."""
-    sqlite.create([path])
-    store = open_one(path)
     statements: list[str] = []
     with store._shards[0]._database.write() as connection:
         connection.set_trace_callback(statements.append)
     asked = [7, 3, 9, 1, 8]
     saved = [Request(SavePin(Pin(10 + each, 5, 20 + each, 1_000))) for each in asked]
     store.record([*saved, *(Request(Follow(30 + each, board(99))) for each in asked)])
-    store.close()
 
     for table, offset in {"pins": 10, "boards": 20, "clocks": 30}.items():
         (read,) = (text for text in statements if text.startswith("SELECT") and f"FROM {table} " in text)
@@ -235,9 +233,7 @@ def test_a_copy_is_put_in_the_place_of_a_file_that_was_killed_as_its_error_says(
     store.close()
 
 
-def test_a_full_disk_fails_the_call_and_nothing_else(path: Path):
-    sqlite.create([path])
-    store = open_one(path)
+def test_a_full_disk_fails_the_call_and_nothing_else(store: FollowStore):
     follow(store, 1)
     writer = store._shards[0]._database._writer
     pages = writer.execute("PRAGMA page_count").fetchone()[0]
@@ -249,12 +245,9 @@ def test_a_full_disk_fails_the_call_and_nothing_else(path: Path):
     writer.execute(f"PRAGMA max_page_count = {100 * pages}")
     follow(store, 2)
     assert len(store.unrelayed(5_000)) == 2
-    store.close()
 
 
-def test_a_file_that_cannot_be_written(path: Path):
-    sqlite.create([path])
-    store = open_one(path)
+def test_a_file_that_cannot_be_written(store: FollowStore):
     follow(store, 1)
     writer = store._shards[0]._database._writer
     writer.execute("PRAGMA query_only = 1")
@@ -263,27 +256,13 @@ def test_a_file_that_cannot_be_written(path: Path):
     assert [edge.follower for edge in store.all_edges_after(None, 10)] == [1]
     writer.execute("PRAGMA query_only = 0")
     follow(store, 2)
-    store.close()
 
 
-def test_a_closed_store_says_so(path: Path):
-    sqlite.create([path])
-    store = open_one(path)
-    store.close()
-    store.close()
-    for call in (lambda: store.following(1), lambda: follow(store, 1), store.settled_ms):
-        with pytest.raises(FollowStoreUnavailableError, match="closed"):
-            call()
-
-
-def test_rule_11_what_is_acknowledged_is_synced(path: Path):
-    sqlite.create([path])
-    store = open_one(path)
+def test_rule_11_what_is_acknowledged_is_synced(store: FollowStore):
     follow(store, 1)
     writer = store._shards[0]._database._writer
     assert writer.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     assert writer.execute("PRAGMA synchronous").fetchone() == (2,)
-    store.close()
 
 
 # Plans
@@ -357,36 +336,14 @@ def expiry_effort(path: Path, waiting: int, monkeypatch: pytest.MonkeyPatch) -> 
 # --------------------------------------------------------------------------------------------------------------------
 
 
-CHILD = """
-import sys
-from pathlib import Path
-from feedstore.domain import Follow, Pin, SavePin, board
-from feedstore.follows import sqlite
-from feedstore.follows.port import Request
-
-child = int(sys.argv[1])
-store = sqlite.open_store([Path(path) for path in sys.argv[2:]], lambda: {now})
-for number in range({rounds}):
-    base = child * 1_000_000 + number * 100
-    answers = store.record(
-        [Request(Follow(base + each, board(99)), f"{{base + each}}") for each in range(1, 9)]
-        + [Request(SavePin(Pin(base + each, child, child * 10, 1_000))) for each in range(1, 9)]
-    )
-    print(base, flush=True)
-"""
-
-
-def start_child(child: int, paths: list[Path], rounds: int) -> subprocess.Popen[str]:
-    program = CHILD.format(now=NOW, rounds=rounds)
-    return subprocess.Popen(
-        [sys.executable, "-c", program, str(child), *map(str, paths)], stdout=subprocess.PIPE, text=True
-    )
+def recording(paths: list[Path]) -> Recording:
+    return Recording("sqlite", f"sqlite.open_store([*map(Path, places)], lambda: {NOW})", paths)
 
 
 @pytest.mark.processes
 def test_processes_take_turns(path: Path):
     sqlite.create([path])
-    children = [start_child(child, [path], 30) for child in (1, 2)]
+    children = [recording([path]).started(child, 30) for child in (1, 2)]
     assert [len(child.communicate()[0].split()) for child in children] == [30, 30]
     assert [child.returncode for child in children] == [0, 0]
     store = open_one(path)
@@ -402,41 +359,16 @@ def test_rule_11_a_killed_process_leaves_both_or_neither(tmp_path: Path, shards:
     """An edge, its clock, its key and its outbox row are stored together, and all acknowledged actions are stored."""
     paths = [tmp_path / str(number) for number in range(shards)]
     sqlite.create(paths)
-    acknowledged: list[int] = []
-    for child in range(1, 4):
-        process = start_child(child, paths, 10_000)
-        assert process.stdout is not None
-        acknowledged += [int(process.stdout.readline()) for _ in range(3 * child)]
-        process.send_signal(signal.SIGKILL)
-        acknowledged += [int(line) for line in process.stdout.read().split()]
-        process.stdout.close()
-        process.wait()
-    store = sqlite.open_store(paths, FakeClock())
-    recorded = actions_in(store.unrelayed(1_000_000))
-    followed = sorted(action.follower for action in recorded if hasattr(action, "follower"))
-    saved = sorted(action.pin.pin for action in recorded if hasattr(action, "pin"))
-    edges = store.all_edges_after(None, 1_000)
-    while page := store.all_edges_after((edges[-1].follower, edges[-1].followee), 1_000):
-        edges += page
-    assert followed == [edge.follower for edge in edges]
-    assert sorted(store.pins(saved)) == saved
-    assert len(saved) == store.counts().pins
-    assert set(followed) >= {base + each for base in acknowledged for each in range(1, 9)}
-    assert set(saved) >= {base + each for base in acknowledged for each in range(1, 9)}
-    assert store.board_owners([10, 20, 30]) == {10: 1, 20: 2, 30: 3}
-    # Asked again by their keys, they are answered and do nothing twice.
-    store.record([Request(Follow(each, board(99)), str(each)) for each in followed])
-    assert store.backlog().actions == len(recorded)
-    store.close()
+    acknowledged = recording(paths).killed()
+    with closing(sqlite.open_store(paths, FakeClock())) as store:
+        check_both_or_neither(store, acknowledged)
 
 
 # Sequences of boards
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_label_has_16_bytes_however_often_one_spot_was_dropped_at(path: Path):
-    sqlite.create([path])
-    store = open_one(path)
+def test_a_label_has_16_bytes_however_often_one_spot_was_dropped_at(store: FollowStore, path: Path):
     boards = a_board(store, 300)
     for pin in range(1, 299):
         boards.reorder(Move(BOARD, pin, before=299))
@@ -494,26 +426,21 @@ def test_strided_ids_spread_over_the_shards(stride: int):
 
 
 def test_rule_4_what_stopped_between_the_parts_of_the_index_writes_is_written_again(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    store: FollowStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("feedstore.follows.store.INDEXED_AT_ONCE", 2)
-    sqlite.create([path])
-    store = open_one(path)
-    try:
-        edges = [Edge(follower, user(1), 5, active=True) for follower in range(2, 7)]
-        index, left = SQLiteShard.index_followers, iter([True, True])
+    edges = [Edge(follower, user(1), 5, active=True) for follower in range(2, 7)]
+    index, left = SQLiteShard.index_followers, iter([True, True])
 
-        def failing(shard: SQLiteShard, *rows: Any) -> None:
-            if not next(left, False):
-                raise FollowStoreUnavailableError("away")
-            index(shard, *rows)
+    def failing(shard: SQLiteShard, *rows: Any) -> None:
+        if not next(left, False):
+            raise FollowStoreUnavailableError("away")
+        index(shard, *rows)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(SQLiteShard, "index_followers", failing)
-            with pytest.raises(FollowStoreUnavailableError):
-                store.index(edges=edges)
-        assert len(store.followers([user(1)], None, 10, tombstones=False)) == 4
-        store.index(edges=edges)
-        assert len(store.followers([user(1)], None, 10, tombstones=False)) == 5
-    finally:
-        store.close()
+    with monkeypatch.context() as patched:
+        patched.setattr(SQLiteShard, "index_followers", failing)
+        with pytest.raises(FollowStoreUnavailableError):
+            store.index(edges=edges)
+    assert len(store.followers([user(1)], None, 10, tombstones=False)) == 4
+    store.index(edges=edges)
+    assert len(store.followers([user(1)], None, 10, tombstones=False)) == 5

@@ -1,4 +1,4 @@
-"""How a MySQL shard is named and reached, what its errors mean, and its migrations: all that needs no server."""
+"""How a MySQL shard is named and reached, and what its errors mean: all that needs no server."""
 
 import json
 import socket
@@ -23,7 +23,7 @@ from feedstore.follows import mysql
 from feedstore.follows.mysql import connections, durability, schema
 from feedstore.follows.mysql.connections import MySQLConnection, PoolBounds, Reply
 from feedstore.follows.port import FollowStoreUnavailableError, OutdatedStoreError, UnsafeStoreError, WrongStoreError
-from feedstore.follows.versions import latest, migrations
+from feedstore.follows.versions import latest
 
 
 @pytest.mark.parametrize(
@@ -41,10 +41,6 @@ def test_what_errors_mean(numbers: tuple[int, ...], means: str):
         assert connections.meaning(pymysql.err.IntegrityError(number, "text")) == means
     assert connections.meaning(pymysql.err.InterfaceError(0, "")) == "lost"
     assert connections.meaning(OSError(numbers[0])) == "failed"
-
-
-def test_migrations_are_numbered_without_gaps():
-    assert [version for version, _ in migrations("mysql")] == list(range(1, len(migrations("mysql")) + 1))
 
 
 # Settings that lose commits

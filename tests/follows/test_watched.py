@@ -90,6 +90,13 @@ class Bench:
         self.clock.s = now_s
 
 
+def far_away() -> tuple[Bench, FarShard]:
+    """A store of one shard."""
+    clock = Clock()
+    far = FarShard(clock)
+    return Bench(far, clock=clock), far
+
+
 @given(
     st.lists(st.tuples(st.floats(0, 3_000), st.floats(0, 5), st.booleans()), max_size=30),
     st.floats(1 - watched.DRIFT / 2, 1 + watched.DRIFT / 2),
@@ -137,16 +144,14 @@ def test_a_store_that_closes_meanwhile_is_unavailable():
 
 
 def test_who_asks_for_the_time_waits_for_no_shard():
-    clock = Clock()
-    far = FarShard(clock)
-    bench = Bench(far, clock=clock)
+    bench, far = far_away()
     bench.store.about_now()
     far.away = True
-    began_s = clock.s
+    began_s = bench.clock.s
     for _ in range(100):
         bench.store.about_now()
         bench.look()
-    assert clock.s == began_s
+    assert bench.clock.s == began_s
 
 
 def test_a_shard_that_was_never_heard_is_left_out_and_without_any_there_is_no_time():
@@ -205,22 +210,18 @@ def test_rule_12_calls_of_one_shard_go_on_while_another_is_away():
 
 
 def test_what_failed_long_ago_is_called_again():
-    clock = Clock()
-    far = FarShard(clock)
-    bench = Bench(far, clock=clock)
+    bench, far = far_away()
     far.away = True
     for _ in range(watched.AWAY_AFTER + 1):
         with pytest.raises(FollowStoreUnavailableError):
             bench.store.backlog()
     far.away = False
-    clock.s += watched.FORGOTTEN_S + 1
+    bench.clock.s += watched.FORGOTTEN_S + 1
     assert bench.store.backlog().actions == 1
 
 
 def test_one_failure_among_others_keeps_nobody_away():
-    clock = Clock()
-    far = FarShard(clock)
-    bench = Bench(far, clock=clock)
+    bench, far = far_away()
     for _ in range(10):
         far.away = True
         with pytest.raises(FollowStoreUnavailableError):
@@ -230,9 +231,7 @@ def test_one_failure_among_others_keeps_nobody_away():
 
 
 def test_the_log_says_when_a_shard_is_away_and_when_it_is_back():
-    clock = Clock()
-    far = FarShard(clock)
-    bench = Bench(far, clock=clock)
+    bench, far = far_away()
     structlog.reset_defaults()  # a command that ran in this process has its own
     with capture_logs() as logs:
         far.away = True
@@ -251,9 +250,7 @@ def test_the_log_says_when_a_shard_is_away_and_when_it_is_back():
 
 def test_a_shard_whose_clock_has_stepped_is_not_away():
     """Nothing is stamped by it. What needs no time can be read, and pages show the pins that it has."""
-    clock = Clock()
-    far = FarShard(clock)
-    bench = Bench(far, clock=clock)
+    bench, far = far_away()
     bench.store.about_now()
     bench.look()
     far.stepped = True
@@ -262,14 +259,12 @@ def test_a_shard_whose_clock_has_stepped_is_not_away():
             bench.store.now()
         bench.store.about_now()
         bench.look()
-        clock.s += watched.LOOK_EVERY_S
+        bench.clock.s += watched.LOOK_EVERY_S
     assert bench.store.following(1) == []
 
 
 def test_a_clock_that_jumps_ahead_is_logged(monkeypatch: pytest.MonkeyPatch):
-    clock = Clock()
-    far = FarShard(clock)
-    bench = Bench(far, clock=clock)
+    bench, far = far_away()
     lines: list[tuple[str, dict[str, int]]] = []
     monkeypatch.setattr(watched, "_log", SimpleNamespace(error=lambda event, **values: lines.append((event, values))))
 
@@ -277,7 +272,7 @@ def test_a_clock_that_jumps_ahead_is_logged(monkeypatch: pytest.MonkeyPatch):
         for _ in range(10):
             bench.store.about_now()
             bench.look()
-            clock.s += 10
+            bench.clock.s += 10
 
     some_time_passes()
     assert lines == []
