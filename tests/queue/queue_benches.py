@@ -52,6 +52,16 @@ class Bench:
         self._consumers.callback(tail.close)
         return tail
 
+    def publish_everywhere(self, values: list[bytes]) -> None:
+        """In every partition."""
+        self.queue.publish_each(DELIVERIES, dict.fromkeys(range(self.partitions), values))
+
+    def read_all(self, group: str) -> None:
+        """A consumer of the group comes, reads and commits all that there is, and goes."""
+        consumer = self.queue.consumer(DELIVERIES, group)
+        consumer.commit(after(drain(consumer)))
+        consumer.close()
+
     def restart(self) -> None:
         """All consumers and tails are gone, and the queue comes back as a new process would find it."""
         self._consumers.close()

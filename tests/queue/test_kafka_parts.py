@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import cycle
@@ -443,24 +443,25 @@ def test_a_partition_that_was_given_up_leaves_nothing() -> None:
 
 # Topics.
 
+ADDRESS = parse("kafka://one:9092", Path(), {})
+ACTION_AGE_MS = 172_800_000
+
+
+def defined(partitions: int = 2, replication: int = 1) -> list[TopicDefinition]:
+    return definitions(ADDRESS, TOPICS, partitions=partitions, replication=replication, action_age_ms=ACTION_AGE_MS)
+
 
 def test_retention_outlives_an_action() -> None:
-    action_age_ms = 172_800_000
-    for topic in definitions(
-        parse("kafka://one:9092", Path(), {}), TOPICS, partitions=4, replication=3, action_age_ms=action_age_ms
-    ):
+    for topic in defined(replication=3):
         retention_ms = int(topic.config["retention.ms"])
-        assert retention_ms == -1 or retention_ms > action_age_ms
+        assert retention_ms == -1 or retention_ms > ACTION_AGE_MS
         assert topic.config["min.insync.replicas"] == "2"
         assert topic.config["unclean.leader.election.enable"] == "false"
 
 
 @pytest.mark.parametrize(("replication", "in_sync"), [(1, "1"), (2, "2"), (3, "2"), (5, "4")])
 def test_rule_11_a_message_is_acknowledged_by_two_brokers_where_there_are_two(replication: int, in_sync: str) -> None:
-    made = definitions(
-        parse("kafka://one:9092", Path(), {}), TOPICS, partitions=1, replication=replication, action_age_ms=1
-    )
-    assert {topic.config["min.insync.replicas"] for topic in made} == {in_sync}
+    assert {topic.config["min.insync.replicas"] for topic in defined(replication=replication)} == {in_sync}
 
 
 class Brokers:
@@ -511,30 +512,28 @@ class Brokers:
 def test_topics_that_could_lose_what_they_acknowledged_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch, replication: int, setting: str, value: str, is_unsafe: bool
 ) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=replication, action_age_ms=172_800_000)
+    wanted = defined(replication=replication)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {setting: value}, replication))
-    found = topics.differences(address, wanted)
+    found = topics.differences(ADDRESS, wanted)
     assert {(each.what, each.is_unsafe) for each in found} == {(setting, is_unsafe)}
     if not is_unsafe:
-        topics.refuse_unsafe(address, wanted)
+        topics.refuse_unsafe(ADDRESS, wanted)
         return
     with pytest.raises(
         UnsafeTopicsError, match=rf"feed\.actions: {setting}: expected .*, found {value} \(unsafe\).*topics apply"
     ):
-        topics.refuse_unsafe(address, wanted)
+        topics.refuse_unsafe(ADDRESS, wanted)
 
 
 def test_a_topic_with_fewer_replicas_than_asked_for_is_refused_and_the_message_says_what_mends_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=3, action_age_ms=172_800_000)
+    wanted = defined(replication=3)
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {}, 1))
     with pytest.raises(
         UnsafeTopicsError, match=r"replication: expected 3, found 1 \(unsafe\).*; give each partition .* more copies"
     ):
-        topics.refuse_unsafe(address, wanted)
+        topics.refuse_unsafe(ADDRESS, wanted)
 
 
 def test_a_topic_of_which_one_partition_has_fewer_replicas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -547,11 +546,10 @@ def test_a_topic_of_which_one_partition_has_fewer_replicas_is_refused(monkeypatc
                 topic["partitions"][-1] = {"partition_index": 1, "replica_nodes": [0]}
             return found
 
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=3, action_age_ms=172_800_000)
+    wanted = defined(replication=3)
     monkeypatch.setattr(topics, "connect", lambda _: Uneven(wanted, {}, 3))
     with pytest.raises(UnsafeTopicsError, match=r"feed\.actions: replication: expected 3, found 1 \(unsafe\)"):
-        topics.refuse_unsafe(address, wanted)
+        topics.refuse_unsafe(ADDRESS, wanted)
 
 
 def test_each_difference_that_a_command_does_not_correct_says_who_does() -> None:
@@ -567,16 +565,14 @@ def test_each_difference_that_a_command_does_not_correct_says_who_does() -> None
 def test_topics_that_compress_are_refused_with_what_reads_the_messages_that_are_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    wanted = defined()
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {"compression.type": "zstd"}, 1))
     with pytest.raises(UnsafeTopicsError, match=r"messages that are there .*lz4, python-snappy or zstandard"):
-        topics.refuse_unsafe(address, wanted)
+        topics.refuse_unsafe(ADDRESS, wanted)
 
 
 def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    wanted = defined()
     brokers = Brokers(wanted, {}, 1)
     brokers.describe_configs = lambda resources, config_filter: {  # type: ignore[method-assign]
         "topic": {each.name: {} for each in resources}
@@ -584,42 +580,39 @@ def test_settings_that_this_user_may_not_see_are_not_read_as_missing(monkeypatch
     monkeypatch.setattr(topics, "connect", lambda _: brokers)
     for ask in (topics.refuse_unsafe, topics.differences, topics.apply):
         with pytest.raises(QueueUnavailableError, match=r"no settings of topic feed\.actions, .* DescribeConfigs"):
-            ask(address, wanted)
+            ask(ADDRESS, wanted)
 
 
 @pytest.mark.parametrize("setting", ["retention.ms", "min.insync.replicas"])
 def test_a_setting_that_a_broker_does_not_name_is_a_difference(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    wanted = defined()
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {setting: ""}, 1))
-    assert {(each.what, each.found) for each in topics.differences(address, wanted)} == {(setting, "nothing")}
+    assert {(each.what, each.found) for each in topics.differences(ADDRESS, wanted)} == {(setting, "nothing")}
 
 
 @pytest.mark.parametrize(("retention_ms", "differ"), [(-1, set()), (10**12, {"feed.dead"})], ids=["for ever", "longer"])
 def test_messages_may_be_kept_longer_and_letters_are_kept_for_ever(
     monkeypatch: pytest.MonkeyPatch, retention_ms: int, differ: set[str]
 ) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    wanted = defined()
     monkeypatch.setattr(topics, "connect", lambda _: Brokers(wanted, {"retention.ms": str(retention_ms)}, 1))
-    assert {each.topic for each in topics.differences(address, wanted)} == differ
+    assert {each.topic for each in topics.differences(ADDRESS, wanted)} == differ
 
 
 @pytest.mark.parametrize("setting", ["retention.ms", "unclean.leader.election.enable"], ids=["known", "unknown"])
 def test_settings_that_the_brokers_refuse_to_change_are_told(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    wanted = definitions(address, TOPICS, partitions=2, replication=1, action_age_ms=172_800_000)
+    wanted = defined()
     brokers = SlowBrokers(wanted)
     brokers.settings = {setting: ""}
     brokers.answer = "[Error 44] PolicyViolationError: not here"
     monkeypatch.setattr(topics, "connect", lambda _: brokers)
     with pytest.raises(QueueUnavailableError, match=rf"feed\.actions: {setting}: .*PolicyViolationError: not here"):
-        topics.apply(address, wanted)
+        topics.apply(ADDRESS, wanted)
 
 
 def test_numbers_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="partitions"):
-        definitions(parse("kafka://one:9092", Path(), {}), TOPICS, partitions=0, replication=1, action_age_ms=1)
+        defined(0)
 
 
 # Groups whose broker changes.
@@ -645,15 +638,11 @@ class SlowBrokers(Brokers):
 def test_what_a_broker_has_not_heard_of_yet_is_no_difference_after_it_was_mended(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    address = parse("kafka://one:9092", Path(), {})
-    made, wanted = (
-        definitions(address, TOPICS, partitions=partitions, replication=1, action_age_ms=172_800_000)
-        for partitions in (4, 6)
-    )
+    made, wanted = defined(4), defined(6)
     brokers = SlowBrokers(made)
     monkeypatch.setattr(topics, "connect", lambda _: brokers)
-    assert {each.what for each in topics.differences(address, wanted)} == {"partitions", "retention.ms"}
-    assert topics.apply(address, wanted) == []
+    assert {each.what for each in topics.differences(ADDRESS, wanted)} == {"partitions", "retention.ms"}
+    assert topics.apply(ADDRESS, wanted) == []
     assert set(brokers.partitions.values()) == {6}
 
 
@@ -695,7 +684,7 @@ class Groups:
 def test_a_group_that_another_broker_has_taken_over_is_found_there() -> None:
     """kafka-python would ask the broker that it asked first, for as long as the client is open."""
     brokers = Groups()
-    asked = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, brokers), {DELIVERIES: 1})
+    asked = KafkaQueue(ADDRESS, cast(Any, brokers), {DELIVERIES: 1})
     assert (asked.members(DELIVERIES, "writer-a"), asked.positions(DELIVERIES, "writer-a")) == (1, {0: 7})
     for brokers.coordinator in (2, 3):
         assert asked.members(DELIVERIES, "writer-a") == 1, "not none, as the broker says that knows it no more"
@@ -709,7 +698,7 @@ def test_a_group_that_no_broker_knows_has_no_members() -> None:
     brokers.describe_groups = lambda names: {  # type: ignore[method-assign]
         names[0]: {"error": "[Error 69] GroupIdNotFoundError", "group_state": "Dead", "members": []}
     }
-    asked = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, brokers), {DELIVERIES: 1})
+    asked = KafkaQueue(ADDRESS, cast(Any, brokers), {DELIVERIES: 1})
     assert asked.members(DELIVERIES, "writer-a") == 0
     asked.close()
 
@@ -769,7 +758,7 @@ def test_a_producer_that_failed_is_closed_when_no_other_call_uses_it(monkeypatch
     """Two relays share one: that of one shard must not end because that of another has waited for too long."""
     shared = Shared()
     monkeypatch.setattr(producers, "producer", lambda *_: shared)
-    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 1, DELIVERIES: 1})
+    opened = KafkaQueue(ADDRESS, cast(Any, Groups()), {ACTIONS: 1, DELIVERIES: 1})
     with ThreadPoolExecutor(1) as pool:
         other = pool.submit(opened.publish, DELIVERIES, [b"x"])
         assert shared.asked.wait(60)
@@ -788,9 +777,9 @@ class Partitions:
     taken: the messages of the others. opened: how many producers there were.
     """
 
-    def __init__(self, *away: int, topic: int = 1) -> None:
-        self.topic = UUID(int=topic)
-        self.away = {*away}
+    def __init__(self) -> None:
+        self.topic = UUID(int=1)
+        self.away: set[int] = set()
         self.taken: list[tuple[int, bytes]] = []
         self.opened = 0
 
@@ -824,6 +813,20 @@ class Partitioned:
     def close(self, timeout: float) -> None: ...
 
 
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Partitions:
+    """All of them take what is published to ACTIONS."""
+    brokers = Partitions()
+    monkeypatch.setattr(producers, "producer", brokers.producer)
+    return brokers
+
+
+@pytest.fixture
+def opened() -> Iterator[KafkaQueue]:
+    with closing(KafkaQueue(ADDRESS, cast(Any, Groups()), {ACTIONS: 4})) as opened:
+        yield opened
+
+
 def publish_all(opened: KafkaQueue, values: list[bytes]) -> int:
     """Publishes each until it is taken, as callers do; returns how many calls failed."""
     failed = 0
@@ -839,12 +842,10 @@ def publish_all(opened: KafkaQueue, values: list[bytes]) -> int:
 
 
 def test_rule_12_a_partition_that_takes_nothing_does_not_keep_messages_from_the_others(
-    monkeypatch: pytest.MonkeyPatch,
+    brokers: Partitions, opened: KafkaQueue
 ) -> None:
     """Too few of its replicas are in sync, say: each attempt takes as long as a producer tries a message."""
-    brokers = Partitions(1)
-    monkeypatch.setattr(producers, "producer", brokers.producer)
-    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
+    brokers.away = {1}
     values = [b"%d" % number for number in range(40)]
     assert publish_all(opened, values) == 1
     assert [value for _, value in brokers.taken] == values
@@ -857,53 +858,43 @@ def test_rule_12_a_partition_that_takes_nothing_does_not_keep_messages_from_the_
     brokers.taken.clear()
     assert publish_all(opened, values) == 0
     assert {partition for partition, _ in brokers.taken} == {0, 1, 2, 3}
-    opened.close()
 
 
-def test_if_all_partitions_take_nothing_each_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Partitions(0, 1, 2, 3)
-    monkeypatch.setattr(producers, "producer", brokers.producer)
-    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
+def test_if_all_partitions_take_nothing_each_is_tried(brokers: Partitions, opened: KafkaQueue) -> None:
+    brokers.away = {0, 1, 2, 3}
     for _ in range(8):
         with pytest.raises(QueueUnavailableError):
             opened.publish(ACTIONS, [b"x"])
     brokers.away.remove(2)
     assert publish_all(opened, [b"x"]) <= 3
-    opened.close()
 
 
-def test_a_partition_is_tried_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    brokers = Partitions(1)
-    monkeypatch.setattr(producers, "producer", brokers.producer)
+def test_a_partition_is_tried_again_after_a_while(
+    brokers: Partitions, opened: KafkaQueue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brokers.away = {1}
     monkeypatch.setattr(queue, "AWAY_S", 0.0)
-    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
     publish_all(opened, [b"x"] * 4)
     brokers.away.clear()
     publish_all(opened, [b"x"] * 4)
     assert {partition for partition, _ in brokers.taken} == {0, 1, 2, 3}
-    opened.close()
 
 
-def test_what_waits_for_one_partition_delays_no_call_that_may_choose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_for_one_partition_delays_no_call_that_may_choose(brokers: Partitions, opened: KafkaQueue) -> None:
     """A flush waits for all messages of its producer."""
-    brokers = Partitions()
-    monkeypatch.setattr(producers, "producer", brokers.producer)
-    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 4})
     for _ in range(3):
         opened.publish(ACTIONS, [b"x"])
         opened.publish(ACTIONS, [b"tick"], 1)
     assert brokers.opened == 2
-    opened.close()
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [(1, 4), (2, 1)], ids=["the same topic", "an earlier one"])
 def test_partitions_that_a_producer_has_heard_of_count_if_they_are_of_the_same_topic(
-    topic: int, partitions: int, monkeypatch: pytest.MonkeyPatch
+    topic: int, partitions: int, brokers: Partitions
 ) -> None:
     """One broker hears of a partition before another. A producer may believe in a topic that was made again."""
-    brokers = Partitions(topic=topic)
-    monkeypatch.setattr(producers, "producer", brokers.producer)
-    opened = KafkaQueue(parse("kafka://one:9092", Path(), {}), cast(Any, Groups()), {ACTIONS: 1})
+    brokers.topic = UUID(int=topic)
+    opened = KafkaQueue(ADDRESS, cast(Any, Groups()), {ACTIONS: 1})
     assert opened.partitions(ACTIONS) == 1
     opened.publish(ACTIONS, [b"x"])
     assert opened.partitions(ACTIONS) == partitions
@@ -986,7 +977,7 @@ def letters_of(
         return next(following)
 
     monkeypatch.setattr(producers, "producer", opened)
-    return dead_letters.KafkaDeadLetters(parse("kafka://one:9092", Path(), {}), cast(Any, topic)), versions
+    return dead_letters.KafkaDeadLetters(ADDRESS, cast(Any, topic)), versions
 
 
 def test_dead_letters_are_buried_again_by_a_new_producer_after_one_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1103,19 +1094,22 @@ class Forgetful:
     def seek(self, place: object, offset: int) -> None: ...
 
 
+def tail_of(client: Forgetful, monkeypatch: pytest.MonkeyPatch) -> KafkaTail:
+    monkeypatch.setattr(reading, "client", lambda *_, **__: client)
+    return KafkaTail(ADDRESS, DELIVERIES.name, 1, lambda: False)
+
+
 def test_what_was_fetched_while_a_broker_did_not_know_the_topic_is_polled_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(reading, "client", lambda *_, **__: Forgetful())
-    tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
+    tail = tail_of(Forgetful(), monkeypatch)
     with pytest.raises(QueueUnavailableError, match=r"know no topic feed\.deliveries now.*topics apply"):
         tail.poll(10, 0)
     assert [message.offset for message in tail.poll(10, 0)] == [5]
 
 
 def test_a_right_that_was_taken_away_is_not_told_as_the_loss_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "client", lambda *_, **__: Forgetful([DELIVERIES.name]))
-    tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
+    tail = tail_of(Forgetful([DELIVERIES.name]), monkeypatch)
     with pytest.raises(QueueUnavailableError, match=r"may not see topic feed\.deliveries: .* Describe and Read$"):
         tail.poll(10, 0)
 
@@ -1145,8 +1139,7 @@ def test_the_loss_of_what_was_read_is_said_again_although_the_client_says_it_onc
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """If a broker was asked for more, and did not answer, the reader read the next messages as if nothing were lost."""
-    monkeypatch.setattr(reading, "client", lambda *_, **__: Truncated())
-    tail = KafkaTail(KafkaAddress(("localhost:1",)), DELIVERIES.name, 1, lambda: False)
+    tail = tail_of(Truncated(), monkeypatch)
     for _ in range(2):
         with pytest.raises(
             PositionLostError, match=r"feed\.deliveries/0: a tail has read past offset 3.* brokers lost"

@@ -1,7 +1,7 @@
 """Random operations: every queue does what the model in memory does."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -55,6 +55,20 @@ class Agreement(RuleBasedStateMachine):
         assert results[0] == results[1]
         return results[0]
 
+    def drain(self, readers: Sequence[Consumer | Tail], limit: int) -> object:
+        """How much one poll returns is the adapter's own affair: the content of each partition is not."""
+
+        def all_of(_: Bench, number: int) -> dict[int, list[tuple[int, bytes]]]:
+            seen: dict[int, list[tuple[int, bytes]]] = {}
+            while some := readers[number].poll(limit, 0):
+                assert len(some) <= limit
+                assert sum(len(message.value) for message in some) <= POLL_BYTES
+                for message in some:
+                    seen.setdefault(message.partition, []).append((message.offset, message.value))
+            return seen
+
+        return self.both(all_of)
+
     @rule(topic=TOPICS, sizes=st.lists(st.integers(0, 30), max_size=12), data=st.data())
     def publish(self, topic: Topic[object], sizes: list[int], data: st.DataObject) -> None:
         # Which partition a queue chooses by itself is its own affair, and may change with a restart.
@@ -87,21 +101,10 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), polls=st.integers(1, 4), commit=st.booleans())
     def work(self, *, data: st.DataObject, polls: int, commit: bool) -> None:
-        """How much one poll returns is the adapter's own affair: the content of each partition is not."""
         key = data.draw(st.sampled_from(list(self.consumers)))
-        seen = [{}, {}]
-
-        def drain(bench: Bench, number: int) -> dict:
-            while some := self.consumers[key][number].poll(polls, 0):
-                assert len(some) <= polls
-                assert sum(len(message.value) for message in some) <= POLL_BYTES
-                for message in some:
-                    seen[number].setdefault(message.partition, []).append((message.offset, message.value))
-            return seen[number]
-
-        self.both(drain)
-        if commit:
-            positions = {partition: messages[-1][0] + 1 for partition, messages in seen[0].items()}
+        seen = self.drain(self.consumers[key], polls)
+        if commit and isinstance(seen, dict):
+            positions = {partition: messages[-1][0] + 1 for partition, messages in seen.items()}
             self.both(lambda _, number: self.consumers[key][number].commit(positions))
 
     @precondition(lambda self: self.consumers)
@@ -121,17 +124,7 @@ class Agreement(RuleBasedStateMachine):
     @precondition(lambda self: self.tails)
     @rule(data=st.data(), limit=st.integers(1, 4))
     def read_on(self, data: st.DataObject, limit: int) -> None:
-        topic = data.draw(st.sampled_from(list(self.tails)))
-        seen = [{}, {}]
-
-        def drain(_: Bench, number: int) -> dict:
-            while some := self.tails[topic][number].poll(limit, 0):
-                assert sum(len(message.value) for message in some) <= POLL_BYTES
-                for message in some:
-                    seen[number].setdefault(message.partition, []).append((message.offset, message.value))
-            return seen[number]
-
-        self.both(drain)
+        self.drain(self.tails[data.draw(st.sampled_from(list(self.tails)))], limit)
 
     @rule(topic=TOPICS, group=GROUPS)
     def lag(self, topic: Topic[object], group: str) -> None:

@@ -139,16 +139,14 @@ def test_a_poll_gives_at_most_its_limit_and_each_message_once(bench: Bench) -> N
 
 
 def test_no_partition_waits_behind_a_busy_one(bench: Bench) -> None:
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(100), partition)
+    bench.publish_everywhere(numbered(100))
     consumer = bench.consumer("a")
     polls = [consumer.poll(10, 0) for _ in range(bench.partitions)]
     assert {message.partition for messages in polls for message in messages} == set(range(bench.partitions))
 
 
 def test_a_poll_bounds_the_bytes_that_it_returns(bench: Bench) -> None:
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, [bytes(225_000)] * 9 + [b"small"] * 9, partition)
+    bench.publish_everywhere([bytes(225_000)] * 9 + [b"small"] * 9)
     consumer = bench.consumer("a")
     polls = []
     while some := consumer.poll(1_000, 0):
@@ -162,8 +160,7 @@ def test_a_poll_bounds_the_bytes_that_it_returns(bench: Bench) -> None:
 
 def test_a_message_over_the_bound_of_a_poll_comes_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(port, "MAX_POLL_BYTES", 10)
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, [b"12345", b"larger than ten", b"12345", b"67890", b""], partition)
+    bench.publish_everywhere([b"12345", b"larger than ten", b"12345", b"67890", b""])
     consumer = bench.consumer("a")
     seen = []
     while some := consumer.poll(1_000, 0):
@@ -215,8 +212,7 @@ def test_a_commit_survives_a_restart_at_any_place_in_a_batch(bench: Bench) -> No
 
 
 def test_partitions_that_a_commit_does_not_name_stay(bench: Bench) -> None:
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(3), partition)
+    bench.publish_everywhere(numbered(3))
     consumer = bench.consumer("a")
     drain(consumer)
     consumer.commit({0: 3})
@@ -297,8 +293,7 @@ def test_members_are_those_that_are_live_if_the_queue_knows(bench: Bench) -> Non
 
 def test_lag_counts_what_a_group_has_not_committed(bench: Bench) -> None:
     assert lag_of(bench.queue, DELIVERIES, "a") == 0
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    bench.publish_everywhere(numbered(5))
     total = 5 * bench.partitions
     assert lag_of(bench.queue, DELIVERIES, "a") == lag_of(bench.queue, DELIVERIES, "b") == total
     consumer = bench.consumer("a")
@@ -331,8 +326,7 @@ def test_a_call_larger_than_any_batch_keeps_its_order(bench: Bench) -> None:
 
 
 def test_expire_drops_what_is_older_and_keeps_the_rest(bench: Bench) -> None:
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(3), partition)
+    bench.publish_everywhere(numbered(3))
     bench.queue.publish(ACTIONS, numbered(2), 0)
     bench.clock.now_ms += 10
     bench.queue.publish(DELIVERIES, numbered(2, 3), 0)
@@ -448,15 +442,13 @@ def test_a_group_that_was_there_and_never_committed_is_not_skipped_ahead(bench: 
 
 
 def test_a_reset_moves_lost_positions_to_the_earliest_message_and_no_others(bench: Bench) -> None:
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    bench.publish_everywhere(numbered(5))
     consumer = bench.consumer("a")
     drain(consumer)
     consumer.commit({0: 2} | dict.fromkeys(range(1, bench.partitions), 5))
     bench.clock.now_ms += 10
     bench.queue.expire(0, {})
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, [b"x"], partition)
+    bench.publish_everywhere([b"x"])
     with pytest.raises(GroupBusyError):
         reset(bench.queue, DELIVERIES, "a")
     consumer.close()
@@ -473,9 +465,7 @@ def test_a_rewound_group_reads_again_what_was_published_since(bench: Bench) -> N
     bench.queue.publish(DELIVERIES, [b"1", b"2"], last)
     bench.queue.publish(DELIVERIES, [b"3"], last)
     for group in ("a", "b"):
-        consumer = bench.consumer(group)
-        consumer.commit(after(drain(consumer)))
-        consumer.close()
+        bench.read_all(group)
     assert rewind(bench.queue, DELIVERIES, "a", between_ms) == 3
     assert (lag_of(bench.queue, DELIVERIES, "a"), lag_of(bench.queue, DELIVERIES, "b")) == (3, 0)
     assert rewind(bench.queue, DELIVERIES, "a", between_ms) == 0
@@ -509,13 +499,10 @@ def test_a_group_with_a_live_consumer_is_not_rewound(bench: Bench) -> None:
 
 
 def test_a_group_goes_back_to_the_positions_that_it_is_given(bench: Bench) -> None:
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    bench.publish_everywhere(numbered(5))
     everywhere = dict.fromkeys(range(bench.partitions), 5)
     for group in ("a", "b"):
-        consumer = bench.consumer(group)
-        consumer.commit(after(drain(consumer)))
-        consumer.close()
+        bench.read_all(group)
     assert bench.queue.positions(DELIVERIES, "a") == everywhere
     assert go_back(bench.queue, DELIVERIES, "a", {0: 2}) == 3
     assert bench.queue.positions(DELIVERIES, "a") == everywhere | {0: 2}
@@ -527,9 +514,7 @@ def test_a_group_goes_back_to_the_positions_that_it_is_given(bench: Bench) -> No
 
 def test_a_group_that_goes_back_to_what_is_gone_has_lost_its_position(bench: Bench) -> None:
     bench.queue.publish(DELIVERIES, numbered(5), 0)
-    consumer = bench.consumer("a")
-    consumer.commit(after(drain(consumer)))
-    consumer.close()
+    bench.read_all("a")
     assert bench.queue.earliest(DELIVERIES) == dict.fromkeys(range(bench.partitions), 0)
     bench.clock.now_ms += 10
     bench.queue.expire(0, {})
@@ -583,13 +568,11 @@ def test_a_waiting_poll_wakes_up_when_something_is_published(bench: Bench) -> No
 
 
 def test_a_tail_reads_what_is_published_after_it_began_and_nothing_else(bench: Bench) -> None:
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(5), partition)
+    bench.publish_everywhere(numbered(5))
     tail = bench.tail()
     assert drain(tail) == []
     bench.queue.publish(ACTIONS, [b"another topic"])
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, numbered(10, 5), partition)
+    bench.publish_everywhere(numbered(10, 5))
     seen = drain(tail, limit=4)
     assert sorted(seen) == [
         Message(partition, offset, b"%d" % offset) for partition in range(bench.partitions) for offset in range(5, 15)
@@ -614,8 +597,7 @@ def test_the_polls_of_a_tail_are_bounded(bench: Bench) -> None:
     tail = bench.tail()
     with pytest.raises(ValueError, match="limit"):
         tail.poll(0, 0)
-    for partition in range(bench.partitions):
-        bench.queue.publish(DELIVERIES, [bytes(225_000)] * 9 + [b"small"] * 9, partition)
+    bench.publish_everywhere([bytes(225_000)] * 9 + [b"small"] * 9)
     polls = []
     while some := tail.poll(12, 0):
         polls.append(some)
