@@ -255,28 +255,21 @@ def _compare(
         if name == "retention.ms" and value and _keeps_long_enough(int(value), topic.retention_ms_min):
             continue
         if value != expected:
-            unsafe = name in _UNSAFE and not _is_safe(name, value, topic)
-            yield TopicDifference(topic.name, name, expected, value or "nothing", True, unsafe)
-
-
-_UNSAFE: Final = frozenset(
-    {
-        "cleanup.policy",
-        "compression.type",
-        "message.timestamp.type",
-        "min.insync.replicas",
-        "retention.bytes",
-        "retention.ms",
-        "unclean.leader.election.enable",
-    }
-)
+            is_unsafe = not _is_safe(name, value, topic)
+            yield TopicDifference(topic.name, name, expected, value or "nothing", True, is_unsafe)
 
 
 def _is_safe(name: str, value: str, topic: TopicDefinition) -> bool:
     """Whether a setting is safe although it differs from the definition."""
-    if name == "compression.type":
-        return value in _READ_CODECS
-    return name == "min.insync.replicas" and value.isdecimal() and int(value) >= min(IN_SYNC_MIN, topic.replication)
+    match name:
+        case "max.message.bytes":
+            return True  # what is too large is refused before it is acknowledged
+        case "compression.type":
+            return value in _READ_CODECS
+        case "min.insync.replicas":
+            return value.isdecimal() and int(value) >= min(IN_SYNC_MIN, topic.replication)
+        case _:
+            return False
 
 
 def _keeps_long_enough(retention_ms: int, least_ms: int) -> bool:
