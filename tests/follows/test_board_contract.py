@@ -1,7 +1,7 @@
 """The promises of the port of boards, on every adapter, with one shard and with three."""
 
 import random
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from board_tools import (
@@ -284,7 +284,7 @@ def test_a_save_that_meets_the_number_of_a_placed_pin_is_next_to_it(store: Follo
     between = next(pin.sequence for pin in pages(boards) if pin.pin == 3_000)
     for twin in (2_999, 3_001):
         row = SPACING.row(3_000, SPACING.virtual(NOW - 500, twin), NOW - 1, NOW)
-        store.arrange(BOARD, [store.pins([3_000])[3_000]], lambda _, rows, row=row: (_placed(rows, row), None))
+        put(store, row)
         save(store, [(twin, NOW - 500)])
     assert between > 0
     assert shown(boards) == [2_999, 3_000, 3_001, 2_000, 1_000]
@@ -297,13 +297,18 @@ def test_a_save_that_meets_the_number_of_a_placed_pin_is_next_to_it(store: Follo
 def _dead(store: FollowStore, pin: int, sequence: int = 10**37) -> LineKey:
     """Deletes a pin, and gives it a place all the same."""
     key = LineKey(delete(store, pin).pin.created_ms, pin)
-    store.arrange(BOARD, (), lambda _, rows: (_placed(rows, SPACING.row(pin, sequence, key.created_ms, 5)), None))
+    put(store, SPACING.row(pin, sequence, key.created_ms, 5))
     return key
 
 
-def _placed(rows: BoardRows, row: PlacedRow) -> Arranged:
-    rows.pins([LineKey(row.created_ms, row.pin)])
-    return Arranged(placed=[row])
+def put(store: FollowStore, *placed: PlacedRow) -> None:
+    """Gives pins these places, whatever they are."""
+
+    def decide(_: int, rows: BoardRows) -> tuple[Arranged, None]:
+        rows.pins([LineKey(row.created_ms, row.pin) for row in placed])
+        return Arranged(placed=placed), None
+
+    store.arrange(BOARD, (), decide)
 
 
 # Numbers of 38 digits
@@ -322,14 +327,9 @@ def place(store: FollowStore, sequences: dict[int, int]) -> Boards:
     """A board of these pins, each placed at a sequence."""
     boards = a_board(store, len(sequences))
     states = store.pins(list(sequences))
-    placed = [SPACING.row(pin, sequence, states[pin].pin.created_ms, NOW + pin) for pin, sequence in sequences.items()]
-    store.arrange(BOARD, [states[pin] for pin in sequences], lambda _, rows: (_all_placed(rows, placed), None))
+    rows = (SPACING.row(pin, sequence, states[pin].pin.created_ms, NOW + pin) for pin, sequence in sequences.items())
+    put(store, *rows)
     return boards
-
-
-def _all_placed(rows: BoardRows, placed: list[PlacedRow]) -> Arranged:
-    rows.pins([LineKey(row.created_ms, row.pin) for row in placed])
-    return Arranged(placed=placed)
 
 
 @pytest.mark.parametrize("limit", [7, 500])
@@ -471,14 +471,8 @@ def test_a_cursor_is_of_any_store_of_the_board(store: FollowStore, place: Place)
 
 def test_a_hole_of_moved_pins_makes_short_pages_and_loses_none(store: FollowStore):
     boards = a_board(store, 500)
-    keys = [LineKey(NOW - 1_000_000 + pin, pin) for pin in range(51, 451)]
     now = SPACING.virtual(NOW, 1)
-
-    def to_the_top(_: int, rows: BoardRows) -> tuple[Arranged, None]:
-        rows.pins(keys)
-        return Arranged(placed=[SPACING.row(pin, now + pin, created_ms, 1) for created_ms, pin in keys]), None
-
-    store.arrange(BOARD, (), to_the_top)
+    put(store, *(SPACING.row(pin, now + pin, NOW - 1_000_000 + pin, 1) for pin in range(51, 451)))
     assert shown(boards, 5) == [*range(450, 50, -1), *range(500, 450, -1), *range(50, 0, -1)]
     assert shown_upwards(boards, 5) == [*range(450, 50, -1), *range(500, 450, -1), *range(50, 0, -1)]
     page = boards.page(BOARD, 5, BoardPlace(Spot(SPACING.virtual(NOW - 1_000_000 + 451, 451), 451)))
@@ -656,15 +650,8 @@ def test_re_spacing_can_be_asked_for(store: FollowStore):
 def test_where_no_room_can_be_made_at_once_it_is_asked_for(store: FollowStore):
     """Three hundred pins at adjacent numbers: more than a reorder moves."""
     boards = a_board(store, 302, apart_ms=1_000)
-    keys = [LineKey(NOW - 1_000_000 + pin * 1_000, pin) for pin in range(1, 303)]
     low = SPACING.virtual(NOW - 900_000_000, 1)
-
-    def adjacent(_: int, rows: BoardRows) -> tuple[Arranged, None]:
-        rows.pins(keys)
-        return Arranged(placed=[SPACING.row(pin, low + pin, created_ms, 1) for created_ms, pin in keys]), None
-
-    states = store.pins([pin for _, pin in keys])
-    store.arrange(BOARD, list(states.values()), adjacent)
+    put(store, *(SPACING.row(pin, low + pin, NOW - 1_000_000 + pin * 1_000, 1) for pin in range(1, 303)))
     relay(store)
     order = shown(boards)
     with pytest.raises(BoardCrowdedError):
@@ -723,7 +710,7 @@ def test_a_check_measures_gaps_from_pin_to_pin_wherever_its_parts_end(store: Fol
     boards = a_board(store, 140)
     ends_at = 139 - (2 + LOOK) + 1  # the last line that a part of one pin looks at, after the topmost one
     row = SPACING.row(1, SPACING.virtual(NOW - 1_000_000 + ends_at, ends_at) - 1, NOW - 1_000_000 + 1, NOW)
-    store.arrange(BOARD, [store.pins([1])[1]], lambda _, rows: (_placed(rows, row), None))
+    put(store, row)
     store.index(deletions=[delete(store, pin, indexed=False) for pin in range(ends_at, 140)])
     assert shown(boards)[:2] == [140, 1]
     parts, after = [], None
@@ -762,8 +749,7 @@ def test_a_row_without_a_living_pin_is_dropped_by_the_re_spacing_that_meets_it(s
     boards = a_board(store)
     dead = _dead(store, 2, 10**37 - 1)
     for pin, sequence in ((6, 10**37), (5, 10**37 - 2), (4, 10**37 - 3)):
-        row = SPACING.row(pin, sequence, NOW - 1_000_000 + pin, 5)
-        store.arrange(BOARD, (), lambda _, rows, row=row: (_placed(rows, row), None))
+        put(store, SPACING.row(pin, sequence, NOW - 1_000_000 + pin, 5))
     for _ in range(2):  # it ends where it has dropped the row
         respace(boards, RespaceAsked(BOARD, 5, NOW))
     findings = boards.check(BOARD, None)
@@ -817,28 +803,20 @@ def test_drops_of_many_clients_into_one_gap_are_all_there(shared_place: Place):
     """Half of them name both neighbours, and are refused if another was faster; the others name one."""
     store = shared_place.open()
     boards = a_board(store, 20)
-    failures: list[BaseException] = []
     refusals: list[ReorderRefusedError] = []
 
     def client(pin: int) -> None:
         mine = Boards(shared_place.open())
-        try:
-            for _ in range(5):
-                try:
-                    mine.reorder(Move(BOARD, pin, before=20, after=19 if pin % 2 else None))
-                except ReorderRefusedError as refusal:
-                    refusals.append(refusal)
-                mine.reorder(Move(BOARD, pin, to="bottom"))
-                mine.reorder(Move(BOARD, pin, before=20))
-        except BaseException as error:  # noqa: BLE001 - raised below
-            failures.append(error)
+        for _ in range(5):
+            try:
+                mine.reorder(Move(BOARD, pin, before=20, after=19 if pin % 2 else None))
+            except ReorderRefusedError as refusal:
+                refusals.append(refusal)
+            mine.reorder(Move(BOARD, pin, to="bottom"))
+            mine.reorder(Move(BOARD, pin, before=20))
 
-    threads = [threading.Thread(target=client, args=(pin,)) for pin in range(1, 17)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(client, range(1, 17)))
     assert {(each.reason, bool(each.between)) for each in refusals} <= {("neighbours_apart", True)}
     order = shown(boards)
     assert order[0] == 20
@@ -851,37 +829,26 @@ def test_drops_of_many_clients_into_one_gap_are_all_there(shared_place: Place):
 def test_saves_deletions_and_drops_at_the_same_time(shared_place: Place):
     store = shared_place.open()
     boards = a_board(store, 40)
-    failures: list[BaseException] = []
     refusals: list[ReorderRefusedError] = []
 
     def dropping(seed: int) -> None:
         rng, mine = random.Random(seed), Boards(shared_place.open())
-        try:
-            for _ in range(40):
-                pin, neighbour = rng.sample(range(1, 41), 2)
-                try:
-                    mine.reorder(Move(BOARD, pin, before=neighbour))
-                except ReorderRefusedError as refusal:
-                    refusals.append(refusal)
-        except BaseException as error:  # noqa: BLE001 - raised below
-            failures.append(error)
+        for _ in range(40):
+            pin, neighbour = rng.sample(range(1, 41), 2)
+            try:
+                mine.reorder(Move(BOARD, pin, before=neighbour))
+            except ReorderRefusedError as refusal:
+                refusals.append(refusal)
 
     def deleting() -> None:
         mine = shared_place.open()
-        try:
-            for pin in range(1, 41, 2):
-                delete(mine, pin)
-                save(mine, [(100 + pin, NOW - 5)])
-        except BaseException as error:  # noqa: BLE001 - raised below
-            failures.append(error)
+        for pin in range(1, 41, 2):
+            delete(mine, pin)
+            save(mine, [(100 + pin, NOW - 5)])
 
-    threads = [threading.Thread(target=dropping, args=(seed,)) for seed in range(4)]
-    threads.append(threading.Thread(target=deleting))
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(5) as pool:
+        for each in [*(pool.submit(dropping, seed) for seed in range(4)), pool.submit(deleting)]:
+            each.result()
     assert {each.reason for each in refusals} <= {"pin_deleted"}
     assert sorted(shown(boards, 7)) == [*range(2, 41, 2), *range(101, 141, 2)]
     findings = boards.check(BOARD, None)

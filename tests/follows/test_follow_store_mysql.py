@@ -3,9 +3,9 @@ that have changed, and times under all of that.
 """
 
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import msgspec
@@ -218,19 +218,13 @@ def test_a_deadlock_is_decided_again(open_one: Opener, raw: MySQLConnection, mon
     # The transaction that has written less is the victim.
     raw.run(["START TRANSACTION", *statements.put_edges([(9, 0, each, 1, 1, 1) for each in range(1, 50)])])
     raw.run([lock.format(2)])
-    answers: list[Followed] = []
-
-    def work() -> None:
-        answers.extend(store.record([Request(Follow(follower, board(3))) for follower in (1, 2)]))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    until(lambda: waiting(raw))
-    raw.run([lock.format(1)])
-    raw.run(["ROLLBACK"])
-    thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        recording = pool.submit(store.record, [Request(Follow(follower, board(3))) for follower in (1, 2)])
+        until(lambda: waiting(raw))
+        raw.run([lock.format(1)])
+        raw.run(["ROLLBACK"])
     assert ER.LOCK_DEADLOCK in errors
-    assert [answer.ts for answer in answers] == [NOW + 6, NOW + 6]
+    assert [answer.ts for answer in recording.result()] == [NOW + 6, NOW + 6]
     assert store.backlog().actions == 4
 
 
@@ -664,23 +658,11 @@ def test_missing_is_what_has_no_tables_yet(new: list[mysql.MySQLServer], unused_
 
 
 def test_creating_again_and_at_once_keeps_what_stands(new: list[mysql.MySQLServer]):
-    failures: list[Exception] = []
-
-    def create() -> None:
-        try:
-            mysql.create(new[:1])
-        except FollowStoreUnavailableError as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=create) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(mysql.create, [new[:1]] * 3))
     store = mysql.open_store(new[:1])
     follow(store, 1)
-    create()
+    mysql.create(new[:1])
     assert len(store.following(1)) == 1
     store.close()
 
