@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from queue_benches import START_MS, Clock, drain, values
@@ -36,6 +37,12 @@ def queue(path: Path) -> Iterator[EmbeddedQueue]:
     queue.close()
 
 
+def sql(path: Path, statement: str, *bound: object) -> list[Any]:
+    """The rows of a statement that another program runs."""
+    with contextlib.closing(sqlite3.connect(path)) as other, other:
+        return other.execute(statement, bound).fetchall()
+
+
 def run(program: str, *arguments: object) -> subprocess.Popen[str]:
     """Another process, whose lines the test reads and writes."""
     header = """
@@ -62,8 +69,7 @@ def test_making_a_queue_twice_changes_nothing(queue: EmbeddedQueue, path: Path) 
 def test_a_queue_that_was_made_before_a_topic_was_there_gets_it(path: Path, queue: EmbeddedQueue, again: bool) -> None:
     queue.publish(DELIVERIES, [b"x"], 1)
     queue.close()
-    with contextlib.closing(sqlite3.connect(path)) as older, older:
-        older.execute("DELETE FROM partitions WHERE topic = ?", (RETRIES.name,))
+    sql(path, "DELETE FROM partitions WHERE topic = ?", RETRIES.name)
     if again:
         EmbeddedQueue.create(path, PARTITIONS)
     with contextlib.closing(EmbeddedQueue.open(path, TOPICS, Clock())) as opened:
@@ -93,16 +99,12 @@ def _directory(path: Path) -> None:
 
 
 def _of_somebody_else(path: Path) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute("CREATE TABLE theirs (x)")
-    connection.close()
+    sql(path, "CREATE TABLE theirs (x)")
 
 
 def _of_another_format(path: Path) -> None:
     EmbeddedQueue.create(path, PARTITIONS)
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
+    sql(path, "PRAGMA user_version = 99")
 
 
 @pytest.mark.parametrize("make", [_no_database, _directory, _of_somebody_else, _of_another_format])
@@ -140,9 +142,7 @@ def test_a_file_that_was_made_half_is_made_whole(tmp_path: Path) -> None:
     path.touch()
     open_dead_letters(path).close()
     path.unlink()
-    with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA journal_mode = WAL")
-    connection.close()
+    sql(path, "PRAGMA journal_mode = WAL")
     EmbeddedQueue.create(path, PARTITIONS)
     EmbeddedQueue.open(path, TOPICS, Clock()).close()
 
@@ -181,16 +181,13 @@ def test_a_read_only_file_is_unavailable(queue: EmbeddedQueue) -> None:
 def test_a_corrupt_batch_is_named_and_nothing_is_skipped(queue: EmbeddedQueue, path: Path, body: bytes) -> None:
     queue.publish(DELIVERIES, [b"whole"], 1)
     queue.publish(DELIVERIES, [b"corrupt"], 1)
-    with sqlite3.connect(path) as connection:
-        (kept,) = connection.execute("SELECT body FROM batches WHERE base_offset = 1").fetchone()
-        connection.execute("UPDATE batches SET body = ? WHERE base_offset = 1", (body,))
+    [(kept,)] = sql(path, "SELECT body FROM batches WHERE base_offset = 1")
+    sql(path, "UPDATE batches SET body = ? WHERE base_offset = 1", body)
     consumer = queue.consumer(DELIVERIES, "a")
     for _ in range(2):
         with pytest.raises(DamagedQueueError, match=r"queue\.db.*feed\.deliveries/1.*move the file away.*reindex"):
             consumer.poll(10, 0)
-    with connection:
-        connection.execute("UPDATE batches SET body = ? WHERE base_offset = 1", (kept,))
-    connection.close()
+    sql(path, "UPDATE batches SET body = ? WHERE base_offset = 1", kept)
     assert values(drain(consumer)) == [b"whole", b"corrupt"]
 
 
@@ -198,9 +195,7 @@ def test_a_corrupt_batch_is_named_and_nothing_is_skipped(queue: EmbeddedQueue, p
 def test_a_batch_that_is_missing_is_named_and_not_passed_over(queue: EmbeddedQueue, path: Path, missing: int) -> None:
     for value in (b"x", b"y", b"z"):
         queue.publish(ACTIONS, [value])
-    with sqlite3.connect(path) as connection:
-        connection.execute("DELETE FROM batches WHERE base_offset = ?", (missing,))
-    connection.close()
+    sql(path, "DELETE FROM batches WHERE base_offset = ?", missing)
     consumer = queue.consumer(ACTIONS, "a")
     for _ in range(2):
         with pytest.raises(DamagedQueueError, match=rf"feed\.actions/0 at {missing} .*move the file away.*reindex"):
@@ -221,9 +216,8 @@ def test_a_page_of_the_messages_that_is_damaged_is_named(queue: EmbeddedQueue, p
     queue.publish(ACTIONS, [b"x"])
     queue.consumer(ACTIONS, "a").close()
     queue.close()
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'batches'").fetchone()
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    [(page,)] = sql(path, "SELECT rootpage FROM sqlite_schema WHERE name = 'batches'")
+    sql(path, "PRAGMA wal_checkpoint(TRUNCATE)")
     with path.open("r+b") as file:
         file.seek((page - 1) * PAGE_BYTES)
         file.write(b"\xff" * 64)
@@ -243,8 +237,7 @@ def test_a_look_reads_as_far_as_a_poll_does(queue: EmbeddedQueue, path: Path) ->
     drain(ahead)
     ahead.commit({0: 3})
     embedded.refuse_damaged(path, [(ACTIONS, "behind"), (ACTIONS, "ahead"), (DELIVERIES, "behind")])
-    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("UPDATE batches SET body = x'90' WHERE base_offset = 2")
+    sql(path, "UPDATE batches SET body = x'90' WHERE base_offset = 2")
     embedded.refuse_damaged(path, [(ACTIONS, "ahead")])
     with pytest.raises(DamagedQueueError, match=r"feed\.actions/0 at 2.*move the file away.*reindex"):
         embedded.refuse_damaged(path, [(ACTIONS, "ahead"), (ACTIONS, "behind")])
@@ -403,9 +396,7 @@ while True:
 def test_a_publish_call_is_one_batch_until_it_is_too_large_for_one(queue: EmbeddedQueue, path: Path) -> None:
     queue.publish(ACTIONS, [b"x"] * 1_000)
     queue.publish(ACTIONS, [bytes(225_000)] * 9)
-    with sqlite3.connect(path) as connection:
-        rows = connection.execute("SELECT base_offset, count, published_ms, length(body) FROM batches").fetchall()
-    connection.close()
+    rows = sql(path, "SELECT base_offset, count, published_ms, length(body) FROM batches")
     assert [row[:3] for row in rows] == [
         (0, 1_000, START_MS),
         (1_000, 4, START_MS),
