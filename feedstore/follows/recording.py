@@ -62,7 +62,7 @@ class ShardRequest(NamedTuple):
         return stored == self.fingerprint or (not self.is_dated and stored == fingerprint(self.action))
 
 
-def fingerprint(action: Action, *, is_dated: bool = True) -> bytes:
+def fingerprint(action: Action, *, is_dated: bool) -> bytes:
     """A digest of an action. Two requests with the same key must have the same one."""
     asked: object = action
     if not is_dated and isinstance(action, SavePin):

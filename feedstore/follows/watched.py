@@ -21,7 +21,7 @@ from feedstore.errors import OF_ANOTHER_PROCESS
 from feedstore.follows import metrics
 from feedstore.follows.port import ClockStepError, FollowStoreUnavailableError
 from feedstore.follows.shard import Shard
-from feedstore.metering import UNCOUNTED, Meter
+from feedstore.metering import Meter
 
 _log = structlog.get_logger()
 
@@ -83,7 +83,7 @@ class Watched:
         shard: Shard,
         clock: Callable[[], float],
         background: Background | None,
-        meter: Meter = UNCOUNTED,
+        meter: Meter,
     ) -> None:
         self._meter = meter
         self._label = str(number)
