@@ -6,6 +6,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
 import kafka
@@ -119,13 +120,8 @@ class KafkaQueue:
         """The port's: when it returns, all in-sync replicas have acknowledged every message."""
         if partition is not None:
             self.publish_each(topic, {partition: values})
-            return
-        self._refuse_closed()
-
-        def targets(count: int) -> Iterator[tuple[int, bytes]]:
-            return zip(self._targets(topic, values, count), values, strict=False)
-
-        self._send(self._choosing, topic, values, targets)
+        else:
+            self._send(self._choosing, topic, values, partial(self._in_batches, topic, values))
 
     def publish_each(self, topic: Topic[object], values: Mapping[int, Sequence[bytes]]) -> None:
         self._refuse_closed()
@@ -135,23 +131,16 @@ class KafkaQueue:
             for partition in values:
                 check_partition(topic.name, partition, known)
 
-        def targets(count: int) -> Iterator[tuple[int, bytes]]:
+        def placed(count: int) -> Iterator[tuple[int, bytes]]:
             if last >= count:
                 # The next producer that is opened asks the brokers for their version.
                 raise QueueUnavailableError(f"the producer has not heard of partition {last} yet")
             return ((partition, value) for partition, some in values.items() for value in some)
 
-        self._send(self._directed, topic, list(itertools.chain.from_iterable(values.values())), targets)
+        self._send(self._directed, topic, list(itertools.chain.from_iterable(values.values())), placed)
 
     def spread(self, topic: Topic[object], values: Sequence[bytes]) -> None:
-        self._refuse_closed()
-
-        def targets(count: int) -> Iterator[tuple[int, bytes]]:
-            healthy = self._healthy(topic, count)
-            turns = itertools.islice(itertools.cycle(healthy), next(self._turns) % len(healthy), None)
-            return zip(turns, values, strict=False)
-
-        self._send(self._choosing, topic, values, targets)
+        self._send(self._choosing, topic, values, partial(self._in_turns, topic, values))
 
     def sync(self, topic: Topic[object]) -> None:
         """The port's: all in-sync replicas have what was published."""
@@ -161,9 +150,10 @@ class KafkaQueue:
         producers: Producers,
         topic: Topic[object],
         values: Sequence[bytes],
-        targets: Callable[[int], Iterable[tuple[int, bytes]]],
+        placed: Callable[[int], Iterable[tuple[int, bytes]]],
     ) -> None:
-        """Sends values, each to its partition. targets: gives these, for a number of partitions."""
+        """Sends values. placed: gives each with its partition, for a number of partitions."""
+        self._refuse_closed()
         if not values:
             return
         refuse_oversized(topic.name, values)
@@ -175,7 +165,7 @@ class KafkaQueue:
                 self.partitions(topic)  # it says so if there is no such topic
                 raise
             self._note_heard(topic, topic_ids.of(producer._metadata, name), count)  # noqa: SLF001 - there is no other way
-            sent = [(target, producer.send(name, value=value, partition=target)) for target, value in targets(count)]
+            sent = [(target, producer.send(name, value=value, partition=target)) for target, value in placed(count)]
             with contextlib.suppress(KafkaTimeoutError):  # each message says for itself whether it is there
                 producer.flush(timeout=FLUSH_S)
             self._refuse_unsent(topic, sent)
@@ -279,15 +269,20 @@ class KafkaQueue:
         if self._closed:
             raise QueueError(f"{self._address}: used after it was closed")
 
-    def _targets(self, topic: Topic[object], values: Sequence[bytes], count: int) -> Iterator[int]:
-        """The partition of each message of a call. count: how many partitions there are."""
+    def _in_batches(self, topic: Topic[object], values: Sequence[bytes], count: int) -> Iterator[tuple[int, bytes]]:
+        """Fills one of `count` partitions after the other."""
         healthy = self._healthy(topic, count)
         target, room = healthy[next(self._turns) % len(healthy)], BATCH_BYTES
         for value in values:
             if room <= 0:
                 target, room = healthy[next(self._turns) % len(healthy)], BATCH_BYTES
             room -= len(value)
-            yield target
+            yield target, value
+
+    def _in_turns(self, topic: Topic[object], values: Sequence[bytes], count: int) -> Iterator[tuple[int, bytes]]:
+        """Deals messages out to `count` partitions in turn."""
+        healthy = self._healthy(topic, count)
+        return ((healthy[turn % len(healthy)], value) for turn, value in enumerate(values, next(self._turns)))
 
     def _healthy(self, topic: Topic[object], count: int) -> list[int]:
         """The first `count` partitions without those that took nothing lately, unless that is all of them."""
