@@ -61,8 +61,7 @@ class KafkaDeadLetters:
         self._lock = threading.Lock()
         self._id = self._topic_id()
         self._next = 0  # the first offset that was not read
-        self._keys: dict[int, bytes] = {}  # of the remaining letters, by id, ascending
-        self._ids: dict[bytes, int] = {}
+        self._ids: dict[bytes, int] = {}  # of the remaining letters, ascending, by key
         self._closed = False
 
     @classmethod
@@ -102,7 +101,7 @@ class KafkaDeadLetters:
     def letters(self, after: int, limit: int) -> list[DeadLetter]:
         check_limit(limit)
         with self._calling():
-            wanted = [letter_id for letter_id in self._keys if letter_id > after][:limit]
+            wanted = [letter_id for letter_id in self._ids.values() if letter_id > after][:limit]
             if not wanted:
                 return []
             chosen = set(wanted)
@@ -111,22 +110,22 @@ class KafkaDeadLetters:
 
     def letter(self, letter_id: int) -> DeadLetter | None:
         with self._calling():
-            if letter_id not in self._keys:
+            if letter_id not in self._ids.values():
                 return None
             return next((_letter(record) for record in self._records(letter_id - 1, letter_id)), None)
 
     def count(self) -> int:
         with self._calling():
-            return len(self._keys)
+            return len(self._ids)
 
     def drop(self, letter_id: int) -> bool:
         with self._calling():
-            key = self._keys.get(letter_id)
+            key = next((key for key, known in self._ids.items() if known == letter_id), None)
             if key is None:
                 return False
             self._send(key, None, {})
             self._catch_up()
-            front = min(self._keys, default=self._next + 1) - 1
+            front = min(self._ids.values(), default=self._next + 1) - 1
         self._delete_before(front)
         return True
 
@@ -162,17 +161,15 @@ class KafkaDeadLetters:
         topic_id = self._topic_id()
         if topic_ids.differ(self._id, topic_id) or end < self._next:
             # The topic was made again: what was buried in the earlier one is not there.
-            self._keys, self._ids, self._next = {}, {}, begin
+            self._ids, self._next = {}, begin
         self._id = topic_id or self._id
-        for letter_id in [letter_id for letter_id in self._keys if letter_id <= begin]:
-            del self._ids[self._keys.pop(letter_id)]
+        self._ids = {key: letter_id for key, letter_id in self._ids.items() if letter_id > begin}
         for record in self._records(max(self._next, begin), end):
             key = _identity(record)
             if record.value is None:
-                self._keys.pop(self._ids.pop(key, 0), None)
+                self._ids.pop(key, None)
             elif key not in self._ids:
                 self._ids[key] = record.offset + 1
-                self._keys[record.offset + 1] = key
             self._next = record.offset + 1
         self._next = max(self._next, end)
 
