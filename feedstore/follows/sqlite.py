@@ -523,16 +523,15 @@ class SQLiteShard:
             connection.executemany(_MARK_SERVED, [(before_ms, *key) for key, before_ms in served.items()])
 
     def unrelayed(self, limit: int) -> list[UnrelayedRow]:
-        if not self._database.rows("SELECT 1 FROM outbox_unrelayed LIMIT 1"):  # usual: a relay asks all the time
+        counts = self._database.rows("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,))
+        if not counts:  # usual: a relay asks all the time
             return []
-        with self._database.read() as connection:
-            # Reads no more bodies than it takes: they are large.
-            counts = connection.execute("SELECT actions FROM outbox_unrelayed ORDER BY id LIMIT ?", (limit,)).fetchall()
-            return connection.execute(
-                "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"
-                " CROSS JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT ?",
-                (reaching([count for (count,) in counts], limit),),
-            ).fetchall()
+        # No more bodies than it takes: they are large.
+        return self._database.rows(
+            "SELECT o.id, o.committed_ms, u.actions, o.body FROM outbox_unrelayed AS u"
+            " CROSS JOIN outbox AS o ON o.id = u.id ORDER BY u.id LIMIT ?",
+            (reaching([count for (count,) in counts], limit),),
+        )
 
     def mark_relayed(self, rows: Sequence[OutboxKey]) -> None:
         with self._database.write() as connection:
