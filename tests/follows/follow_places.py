@@ -1,4 +1,4 @@
-"""Where follow stores are made for the tests: one adapter, and one number of shards, each."""
+"""Where follow stores are made for the tests, one adapter and one number of shards each; and what tests ask of them."""
 
 import tempfile
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from typing import Any
 
 import mysql_places
 
-from feedstore.domain import Followee
+from feedstore.domain import Action, Followee, Pin, RecordedAction
 from feedstore.follows import sqlite
-from feedstore.follows.port import PinState
+from feedstore.follows.port import ActionRefusedError, PinState, Request
 from feedstore.follows.store import FollowStore
 from tests.follows.memory_follows import open_in_memory
 
@@ -45,6 +45,17 @@ class Place:
         store = self.opener(clock or self.clock)
         self.opened.append(store)
         return store
+
+
+def record(store: FollowStore, *actions: Action) -> list[RecordedAction]:
+    answers = store.record([Request(action) for action in actions])
+    recorded = [answer for answer in answers if not isinstance(answer, ActionRefusedError)]
+    assert len(recorded) == len(answers), answers
+    return recorded
+
+
+def pin(pin_id: int, owner: int = 7, on: int = 70, created_ms: int = 1_000) -> Pin:
+    return Pin(pin_id, owner, on, created_ms)
 
 
 def walked(page: "partial[list[Any]]", place: Callable[[Any], object]) -> list[Any]:

@@ -6,7 +6,7 @@ from functools import partial
 from operator import attrgetter
 
 import pytest
-from follow_places import NOW, FakeClock, Place, saved_at, walked
+from follow_places import NOW, FakeClock, Place, pin, record, saved_at, walked
 
 from feedstore.domain import (
     MAX_SKEW_MS,
@@ -46,21 +46,10 @@ from tests.follows.memory_follows import open_in_memory
 DAY = 86_400_000
 
 
-def record(store: FollowStore, *actions: Action) -> list[RecordedAction]:
-    answers = store.record([Request(action) for action in actions])
-    recorded = [answer for answer in answers if not isinstance(answer, ActionRefusedError)]
-    assert len(recorded) == len(answers), answers
-    return recorded
-
-
 def ask(store: FollowStore, action: Action, key: str | None = None) -> RecordedAction | str:
     """One answer, a refusal as its reason."""
     (answer,) = store.record([Request(action, key)])
     return answer.reason if isinstance(answer, ActionRefusedError) else answer
-
-
-def pin(pin_id: int, owner: int = 7, on: int = 70, created_ms: int = 1_000) -> Pin:
-    return Pin(pin_id, owner, on, created_ms)
 
 
 def record_each(store: FollowStore, *actions: Action) -> list[RecordedAction]:

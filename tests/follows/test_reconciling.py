@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from follow_places import NOW, FakeClock
+from follow_places import NOW, FakeClock, pin, record
 
 from feedstore.domain import (
     Action,
@@ -30,12 +30,6 @@ from feedstore.follows.port import ActionRefusedError, PinState, Reconciled, Req
 from feedstore.follows.store import FollowStore
 
 LATER = NOW + 60_000
-
-
-def record(store: FollowStore, *actions: Action) -> list[RecordedAction]:
-    answers = store.record([Request(action) for action in actions])
-    assert not [answer for answer in answers if isinstance(answer, ActionRefusedError)], answers
-    return answers  # type: ignore[return-value]  # none is a refusal
 
 
 def index(store: FollowStore, *recorded: RecordedAction) -> None:
@@ -63,10 +57,6 @@ def reconciled(store: FollowStore, *, write: bool = True) -> Reconciled:
 def agrees(store: FollowStore) -> bool:
     found = reconciled(store, write=False)
     return found == Reconciled(found.rows)
-
-
-def pin(number: int, owner: int = 7, on: int = 70, created_ms: int = 1_000) -> Pin:
-    return Pin(number, owner, on, created_ms)
 
 
 def followers(store: FollowStore, *followees: Followee) -> set[tuple[Followee, int]]:
