@@ -19,10 +19,10 @@ def processing(topic: Topic[object], group: str) -> Mapping[str, Value]:
     return {**_of("process", topic), _OF_GROUP: group}
 
 
-def _of(operation: str, topic: Topic[object]) -> dict[str, Value]:
+def _of(operation: str, topic: Topic[object], kind: str | None = None) -> dict[str, Value]:
     return {
         "messaging.operation.name": operation,
-        "messaging.operation.type": operation,
+        "messaging.operation.type": kind or operation,
         "messaging.destination.name": topic.name,
     }
 
@@ -35,13 +35,7 @@ class TracedDeadLetters:
         self._tracer = tracer
 
     def bury(self, topic: Topic[object], group: str, reason: str, detail: str, died_ms: int, value: bytes) -> None:
-        about: dict[str, Value] = {
-            "messaging.operation.name": "bury",
-            "messaging.operation.type": "settle",
-            "messaging.destination.name": topic.name,
-            _OF_GROUP: group,
-            "feedstore.reason": reason,
-        }
+        about = _of("bury", topic, "settle") | {_OF_GROUP: group, "feedstore.reason": reason}
         with self._tracer.lot(f"bury {topic}", self._tracer.carried([value]), 1, about):
             self._letters.bury(topic, group, reason, detail, died_ms, value)
 
