@@ -203,22 +203,20 @@ class MemoryTail:
 
     def poll(self, limit: int, timeout_s: float) -> list[Message]:
         check_limit(limit)
+        deadline = time.monotonic() + timeout_s
         with self._state.changed:
-            self.refuse_closed()
-            taken = self._take(limit)
-            if taken or timeout_s <= 0:
-                return taken
-            deadline = time.monotonic() + timeout_s
-            while not taken and (left_s := deadline - time.monotonic()) > 0:
-                self._state.changed.wait(left_s)
-                self.refuse_closed()
+            while True:
+                self._refuse_closed()
                 taken = self._take(limit)
-            return taken
+                left_s = deadline - time.monotonic()
+                if taken or left_s <= 0:
+                    return taken
+                self._state.changed.wait(left_s)
 
     def close(self) -> None:
         self._closed = True
 
-    def refuse_closed(self) -> None:
+    def _refuse_closed(self) -> None:
         if self._closed:
             raise QueueError(f"{self._who} was used after it was closed")
         self._state.refuse_closed()
@@ -248,25 +246,18 @@ class MemoryTail:
         return taken
 
 
-class MemoryConsumer:
-    """The one live consumer of a group on a topic."""
+class MemoryConsumer(MemoryTail):
+    """The one live consumer of a group on a topic: reads as a tail does, and commits."""
 
     def __init__(self, state: _State, topic: Topic[object], group: str) -> None:
         """For MemoryQueue, which holds the lock."""
-        self._state = state
-        self._topic = topic
         self._group = group
-        self._logs = state.logs[topic]
         self._committed = state.committed[topic, group]
-        self._tail = MemoryTail(state, topic, f"a consumer of {group}", list(self._committed))
-        self._closed = False
-
-    def poll(self, limit: int, timeout_s: float) -> list[Message]:
-        return self._tail.poll(limit, timeout_s)
+        super().__init__(state, topic, f"a consumer of {group}", list(self._committed))
 
     def commit(self, positions: Mapping[int, int]) -> None:
         with self._state.changed:
-            self._tail.refuse_closed()
+            self._refuse_closed()
             for partition, position in positions.items():
                 check_partition(self._topic.name, partition, len(self._logs))
                 check_position(self._topic.name, partition, position, self._logs[partition].end)
@@ -282,8 +273,7 @@ class MemoryConsumer:
     def close(self) -> None:
         with self._state.changed:
             if not self._closed:
-                self._closed = True
-                self._tail.close()
+                super().close()
                 self._state.live.discard((self._topic, self._group))
 
 
