@@ -96,12 +96,10 @@ class KafkaQueue:
 
         Raises QueueUnavailableError: no broker answers, or a topic is missing.
         """
-        admin = connect(address)
-        with closed_on_error(admin), translated(str(address)):
-            found = {topic: _described(address, admin, topic) for topic in topics}
-        opened = cls(address, admin, dict.fromkeys(found, 0))
-        for topic, described in found.items():
-            opened._note_described(topic, described)
+        opened = cls(address, connect(address), dict.fromkeys(topics, 0))
+        with closed_on_error(opened), translated(str(address)):
+            for topic in opened._known:
+                opened._note_described(topic, opened._described(topic))
         return opened
 
     def partitions(self, topic: Topic[object]) -> int:
@@ -109,11 +107,11 @@ class KafkaQueue:
         a number that was seen once here never becomes smaller, unless the topic was made again.
         """
         with self._calling(topic):
-            return self._note_described(topic, _described(self._address, self._admin, topic))
+            return self._note_described(topic, self._described(topic))
 
     def topic_id(self, topic: Topic[object]) -> bytes | None:
         with self._calling(topic):
-            found = topic_ids.described(_described(self._address, self._admin, topic))
+            found = topic_ids.described(self._described(topic))
         return None if found is None else found.bytes
 
     def publish(self, topic: Topic[object], values: Sequence[bytes], partition: int | None = None) -> None:
@@ -212,7 +210,7 @@ class KafkaQueue:
         """The port's. A position of an earlier topic of this name is none of this one."""
         named = self._address.group(topic.name, group)
         with self._calling(topic):
-            described = _described(self._address, self._admin, topic)
+            described = self._described(topic)
             places = self._places(topic, self._note_described(topic, described))
             found = self._of_group(lambda: self._admin.list_group_offsets({named: places}))[named]
         topic_id = topic_ids.described(described)
@@ -290,6 +288,18 @@ class KafkaQueue:
         healthy = [each for each in range(count) if self._away_until_s.get((topic, each), now_s) <= now_s]
         return healthy or [*range(count)]
 
+    def _described(self, topic: Topic[object]) -> Mapping[str, Any]:
+        """What the brokers say of a topic. Raises QueueUnavailableError if there is no such topic."""
+        name = self._address.named(topic.name)
+        found: Mapping[str, Any]
+        (found,) = self._admin.describe_topics([name])
+        if found["error_code"]:
+            error = for_code(found["error_code"])()
+            raise QueueUnavailableError(
+                f"{self._address}: no topic {name}; make it first (feedctl topics apply): {describe(error)}"
+            )
+        return found
+
     def _note_described(self, topic: Topic[object], described: Mapping[str, Any]) -> int:
         """Notes what the brokers say of a topic; returns the most partitions that were ever seen of it. Those of an
         earlier topic of its name do not count.
@@ -317,7 +327,7 @@ class KafkaQueue:
 
     def _offsets(self, topic: Topic[object], which: OffsetSpec | OffsetTimestamp) -> dict[int, int]:
         with self._calling(topic):
-            described = _described(self._address, self._admin, topic)
+            described = self._described(topic)
             count = self._note_described(topic, described)
             away = {each["partition_index"] for each in described["partitions"] if each["leader_id"] < 0}
             places = {place: which for place in self._places(topic, count) if place.partition not in away}
@@ -346,7 +356,7 @@ class KafkaQueue:
     def _alter(self, topic: Topic[object], group: str, positions: Mapping[int, int]) -> None:
         """Stores positions of a group. Raises GroupBusyError if it has a live member."""
         name, named = self._address.named(topic.name), self._address.group(topic.name, group)
-        topic_id = topic_ids.described(_described(self._address, self._admin, topic))
+        topic_id = topic_ids.described(self._described(topic))
         offsets = {TopicPartition(name, partition): stored(to, topic_id) for partition, to in positions.items()}
 
         def alter() -> None:
@@ -390,19 +400,6 @@ def connect(address: KafkaAddress) -> kafka.KafkaAdminClient:
             max_in_flight_requests_per_connection=MAX_IN_FLIGHT,
             **address.options(),
         )
-
-
-def _described(address: KafkaAddress, admin: kafka.KafkaAdminClient, topic: Topic[object]) -> Mapping[str, Any]:
-    """What the brokers say of a topic. Raises QueueUnavailableError if there is no such topic."""
-    name = address.named(topic.name)
-    found: Mapping[str, Any]
-    (found,) = admin.describe_topics([name])
-    if found["error_code"]:
-        error = for_code(found["error_code"])()
-        raise QueueUnavailableError(
-            f"{address}: no topic {name}; make it first (feedctl topics apply): {describe(error)}"
-        )
-    return found
 
 
 def _patiently(call: Callable[[], T]) -> T:
