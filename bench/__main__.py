@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from bench import command
-from bench.measurements import MEASUREMENTS, ON_REQUEST
+from bench.measurements import MEASUREMENTS
 
 
 def run(chosen: argparse.Namespace, out: Path, scratch: Path) -> int:
@@ -14,5 +14,5 @@ def run(chosen: argparse.Namespace, out: Path, scratch: Path) -> int:
 
 
 if __name__ == "__main__":
-    made = command.parser("bench", command.__doc__, MEASUREMENTS, "build/bench", on_request=ON_REQUEST)
+    made = command.parser("bench", command.__doc__, MEASUREMENTS, "build/bench")
     sys.exit(command.main(command.options(made), run))

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,15 +36,9 @@ def parser(
     measurements: Mapping[str, Callable[..., list[Row]]],
     out: str,
     size: int = GENERATED_SIZE,
-    on_request: Sequence[str] = (),
 ) -> argparse.ArgumentParser:
-    """The options that every bench has. size: how many actions are generated where none are given. on_request:
-    measurements that only run where they are named.
-    """
-    lines = (
-        f"  {name:<16} {each.__doc__}{' (only if it is named)' * (name in on_request)}\n"
-        for name, each in measurements.items()
-    )
+    """The options that every bench has. size: how many actions are generated where none are given."""
+    lines = (f"  {name:<16} {each.__doc__}\n" for name, each in measurements.items())
     made = argparse.ArgumentParser(
         prog=prog,
         description=doc,
@@ -57,16 +51,14 @@ def parser(
     made.add_argument("--repeats", type=int, default=5, metavar="N", help="samples a row (default 5)")
     made.add_argument("--out", type=Path, default=Path(out), metavar="DIR", help=f"default {out}")
     made.add_argument("--quick", action="store_true", help="everything small: shows that it runs, not how fast")
-    made.set_defaults(
-        generated=size, known=[*measurements], usual=[each for each in measurements if each not in on_request]
-    )
+    made.set_defaults(generated=size, known=[*measurements])
     return made
 
 
 def options(made: argparse.ArgumentParser) -> argparse.Namespace:
     """The command line, checked."""
     chosen = made.parse_args()
-    chosen.names = chosen.only.split(",") if chosen.only else chosen.usual
+    chosen.names = chosen.only.split(",") if chosen.only else chosen.known
     unknown = [name for name in chosen.names if name not in chosen.known]
     if unknown:
         made.error(f"no measurement {', '.join(unknown)}; there are {', '.join(chosen.known)}")

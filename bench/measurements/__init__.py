@@ -2,7 +2,6 @@
 
 from bench.command import Measurement
 from bench.measurements import (
-    baselines,
     boards,
     catalog,
     catalog_pages,
@@ -44,8 +43,4 @@ MEASUREMENTS: dict[str, Measurement] = {
     catalog_pages.NAME: catalog_pages.measure,
     catalog_reader.NAME: catalog_reader.measure,
     catalog_updates.NAME: catalog_updates.measure,
-    baselines.NAME: baselines.measure,
 }
-
-ON_REQUEST = (baselines.NAME,)
-"""Run only where they are asked for by name: others show the same against ours."""

@@ -22,7 +22,7 @@ from bench import hbase as hbase_bench
 from bench.children import Child, ChildError, answering, child, without_settings
 from bench.context import Context
 from bench.deliveries import Deliveries
-from bench.measurements import MEASUREMENTS, ON_REQUEST, http
+from bench.measurements import MEASUREMENTS, http
 from bench.ours import make_home
 from bench.redis_server import MissingServerError, redis_server
 from bench.results import Row
@@ -296,8 +296,6 @@ def test_a_table_of_a_quick_run_says_that_its_numbers_mean_nothing(quick: bool, 
     assert ("its numbers mean nothing" in table) == says
 
 
-def test_the_help_says_of_each_measurement_what_it_is_and_whether_it_runs_unasked() -> None:
-    said = command.parser("bench", None, MEASUREMENTS, "unused", on_request=ON_REQUEST).format_help()
+def test_the_help_says_of_each_measurement_what_it_is() -> None:
+    said = command.parser("bench", None, MEASUREMENTS, "unused").format_help()
     assert "  page             A page of 25 against Redis ZREVRANGE" in said
-    (asked,) = [line for line in said.splitlines() if line.endswith("(only if it is named)")]
-    assert asked.split()[0] == "baselines"
