@@ -130,9 +130,9 @@ def record_indexed(follows: FollowStore, requests: Iterable[Request], say: Calla
     forget_outbox(follows)
 
 
-def forget_outbox(follows: FollowStore, at_once: int = RECORDED_AT_ONCE) -> None:
+def forget_outbox(follows: FollowStore) -> None:
     """As if everything had been relayed."""
-    while rows := follows.unrelayed(at_once):
+    while rows := follows.unrelayed(RECORDED_AT_ONCE):
         follows.mark_relayed(rows)
 
 

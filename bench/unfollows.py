@@ -11,7 +11,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -74,15 +74,14 @@ def _print(name: str, unit: str, values: Sequence[float]) -> None:
 @contextmanager
 def _store(url: str | None) -> Iterator[FollowStore]:
     if url is not None:
-        with temporary_store(url, 1) as store:
+        with temporary_store(url) as store:
             yield store
         return
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "follows.db"
         sqlite.create([path])
-        store = sqlite.open_store([path], wall_ms)
-        yield store
-        store.close()
+        with closing(sqlite.open_store([path], wall_ms)) as store:
+            yield store
 
 
 class _User:

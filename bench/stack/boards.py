@@ -36,7 +36,7 @@ def _far(servers: Servers, context: Context) -> list[Row]:
     distance, count = context.pick(100_000, 2_000), context.pick(200, 20)
     pins = 2 * distance
     rng = random.Random(0)
-    with temporary_store(servers.database_url(), 1) as store, database(servers, DATABASE, [PINS]) as connection:
+    with temporary_store(servers.database_url()) as store, database(servers, DATABASE, [PINS]) as connection:
         context.say(f"{NAME}: a board of {pins:,} pins")
         filled = "pins (pin, owner, board, created_ms, saved_ms, position)"
         insert(connection, filled, ((pin, 7, 1, pin, pin, pin) for pin in range(pins)))

@@ -17,7 +17,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from bench import command, faults, mysql_follows, paced, report, siege, storm, stream_framework
+from bench import command, faults, paced, report, siege, storm, stream_framework
 from bench import hbase as hbase_bench
 from bench.children import Child, ChildError, answering, child, without_settings
 from bench.context import Context
@@ -170,12 +170,6 @@ def test_a_stream_of_writes_that_fails_is_no_rate() -> None:
     store: Any = SimpleNamespace(apply=broken)
     with pytest.raises(BrokenError):
         hbase_bench.written(store, [hbase_bench.backfill(number) for number in range(4)], streams=2)
-
-
-def test_a_thread_of_recordings_that_fails_is_no_rate() -> None:
-    store: Any = SimpleNamespace(record=broken)
-    with pytest.raises(BrokenError):
-        mysql_follows._recording(store, iter(range(1, 100)), size=1, batches=2, threads=2)()
 
 
 @pytest.mark.processes
