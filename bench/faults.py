@@ -26,7 +26,6 @@ import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,6 +33,7 @@ from typing import Final, NamedTuple, assert_never
 
 from bench import ours
 from bench.children import without_settings
+from bench.meanwhile import meanwhile
 from deploy.local.signals import unwinding
 from feedstore.app import config as configuration
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow, board, user
@@ -43,6 +43,7 @@ from feedstore.widecolumn import DeleteColumns, Put
 from feedstore.widecolumn.progress import progress_table
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
 from workers.app import wiring
+from workers.app.home import create
 from workers.following.ports import Ports
 
 CAP: Final = 120
@@ -179,11 +180,10 @@ class Round:
     @contextmanager
     def recording(self, rate: float, seconds: float) -> Iterator["Recorded"]:
         """Somebody records meanwhile, for so long at most."""
-        ended = threading.Event()
         began = time.monotonic()
         recorded = Recorded()
 
-        def run() -> None:
+        def run(ended: threading.Event) -> None:
             with closing(wiring.open_ports(self.config, "read", feeds=False)) as ports:
                 while not ended.is_set() and time.monotonic() - began < seconds:
                     due = int((time.monotonic() - began) * rate) - recorded.actions
@@ -195,13 +195,8 @@ class Round:
                     recorded.actions += len(some)
                     recorded.seconds = time.monotonic() - began
 
-        with ThreadPoolExecutor(1) as pool:
-            running = pool.submit(run)
-            try:
-                yield recorded
-            finally:
-                ended.set()
-        running.result()
+        with meanwhile(run):
+            yield recorded
 
     def _some_action(self) -> Action | None:
         """Of the same readers and owners, but nothing that the faults rest on: pins are older than all others, and
@@ -518,9 +513,7 @@ def main() -> None:
 
 def made(home: Path) -> Path:
     """A home in files."""
-    subprocess.run(
-        ours.feedctl(home, "init", "--cap", str(CAP), "--slack", "30"), check=True, stdout=subprocess.DEVNULL
-    )
+    create(home, {}, cap=CAP, slack=30)
     return home
 
 

@@ -16,18 +16,17 @@ import sys
 import tempfile
 import threading
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import psutil
 
 from bench import ours
 from bench.children import MIB
+from bench.meanwhile import meanwhile
 from bench.results import Row, at_least, at_most, percentile
 from deploy.local.signals import unwinding
 
@@ -57,39 +56,23 @@ class Probed:
         return sum(each <= IN_TIME_S for each in self.times_s) / max(1, len(self.times_s))
 
 
-class Looks(ABC):
-    """Looks again and again until the end of the block, on a thread of its own."""
+@contextlib.contextmanager
+def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
+    """Looks again and again until the end of the block. Raises what a look has raised."""
 
-    def __init__(self, every_s: float) -> None:
-        self._every_s = every_s
-        self._ended = threading.Event()
-        self._pool = ThreadPoolExecutor(1)
+    def run(ended: threading.Event) -> None:
+        look()
+        while not ended.wait(every_s):
+            look()
 
-    def __enter__(self) -> Self:
-        self._looking = self._pool.submit(self._run)
-        return self
-
-    def __exit__(self, raised: object, *_: object) -> None:
-        """Raises what a look has raised: what was seen before that is no result."""
-        self._ended.set()  # also after Ctrl-C: Python waits for this thread before it ends
-        self._pool.shutdown()
-        if raised is None:
-            self._looking.result()
-
-    def _run(self) -> None:
-        self.look()
-        while not self._ended.wait(self._every_s):
-            self.look()
-
-    @abstractmethod
-    def look(self) -> None: ...
+    with meanwhile(run):
+        yield
 
 
-class Probe(Looks):
+class Probe:
     """Asks each path in turn, on a new connection each time, as a balancer's health check does."""
 
     def __init__(self, port: int) -> None:
-        super().__init__(PROBE_EVERY_S)
         self._port = port
         self.of = {path: Probed() for path in PROBED}
 
@@ -103,7 +86,7 @@ class Probe(Looks):
             self.of[path].times_s.append(time.perf_counter() - began_s if well else float("inf"))
 
 
-class Watch(Looks):
+class Watch:
     """Looks at a server and its adversaries from outside.
 
     peak_bytes: the most memory that it held. longest_s: how long it held the connection that it held longest. most,
@@ -111,7 +94,6 @@ class Watch(Looks):
     """
 
     def __init__(self, process: psutil.Process) -> None:
-        super().__init__(LOOK_S)
         self._process = process
         self._since_s: dict[object, float] = {}
         self._last_new_s = time.monotonic()
@@ -202,9 +184,10 @@ def siege(seconds: float, patience_s: float, connections: int, addresses: int) -
             sources = ",".join(f"127.0.1.{number}" for number in range(1, addresses + 1))
             words = [str(port), str(seconds), str(connections), sources]
             command = [sys.executable, "-m", "bench.adversaries", *words]
+            watch, probe = Watch(process), Probe(port)
             with (
-                Watch(process) as watch,
-                Probe(port) as probe,
+                looking(watch.look, LOOK_S),
+                looking(probe.look, PROBE_EVERY_S),
                 subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as attack,
             ):
                 try:

@@ -7,7 +7,6 @@ the peak of each command's memory next to what is promised, and exits with 1 if 
 """
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.children import MIB, child, without_settings
-from bench.ours import feedctl, forget_outbox
+from bench.ours import feedctl, forget_outbox, make_home
 from deploy.local.signals import unwinding
 from feedstore.app import config as configuration
 from feedstore.domain import Follow, Followed, Pin, PinSaved, SavePin, user
@@ -67,7 +66,7 @@ def main() -> None:
     missed = False
     with tempfile.TemporaryDirectory() as folder:
         home, log = Path(folder) / "home", Path(folder) / "log"
-        subprocess.run(feedctl(home, "init"), check=True, capture_output=True)
+        make_home(home)
         fill(home, given.users, given.followees, given.pins)
         for words, code in ((["verify", "--json"], 1), (["repair"], 0), (["verify"], 0)):
             with child(feedctl(home, *words), log) as done:

@@ -64,7 +64,7 @@ def test_faults_are_not_found_beside_a_recording_that_has_failed(
 
 def test_a_look_at_a_server_that_fails_is_no_memory_that_did_not_grow() -> None:
     watch = siege.Watch(SimpleNamespace(memory_info=lambda: broken(None)))  # type: ignore[arg-type]
-    with pytest.raises(BrokenError), watch:
+    with pytest.raises(BrokenError), siege.looking(watch.look, siege.LOOK_S):
         pass
 
 
