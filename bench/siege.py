@@ -9,7 +9,6 @@ It prints what was reached next to what is promised, and exits with 1 where that
 import argparse
 import contextlib
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -25,8 +24,9 @@ from typing import Final
 import psutil
 
 from bench import ours
-from bench.children import MIB
+from bench.children import MIB, without_settings
 from bench.meanwhile import meanwhile
+from bench.measurements.http import serving
 from bench.results import Row, at_least, at_most, percentile
 from deploy.local.signals import unwinding
 
@@ -137,27 +137,15 @@ def ask(port: int, path: str, source: str, method: str = "GET", body: bytes = b"
 
 
 @contextlib.contextmanager
-def serving(home: Path, patience_s: float, connections: int) -> Iterator[tuple[psutil.Process, int]]:
-    """`feedctl serve` with one long feed, and its port."""
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("FEED_")}
-    environ |= {"FEED_HTTP_PATIENCE": f"{round(1_000 * patience_s)}ms", "FEED_HTTP_CONNECTIONS": str(connections)}
-    subprocess.run(ours.feedctl(home, "init"), env=environ, check=True, capture_output=True)
-    serve = ours.feedctl(home, "serve", "--port", "0")
-    with (
-        (home / "serve.log").open("wb") as log,
-        subprocess.Popen(serve, env=environ, stdout=subprocess.PIPE, stderr=log) as process,
-    ):
-        try:
-            assert process.stdout is not None
-            port = int(process.stdout.readline().decode().rpartition(":")[2])
-            _fill(port)
-            yield psutil.Process(process.pid), port
-        finally:
-            process.terminate()
-            try:
-                process.wait(START_S)
-            finally:
-                process.kill()
+def serving_a_long_feed(home: Path, patience_s: float, connections: int) -> Iterator[tuple[psutil.Process, int]]:
+    """`feedctl serve`, and its port."""
+    ours.make_home(home)
+    bounds = [f"FEED_HTTP_PATIENCE={round(1_000 * patience_s)}ms", f"FEED_HTTP_CONNECTIONS={connections}"]
+    serve = ["env", *bounds, *ours.feedctl(home, "serve", "--port", "0")]
+    with serving(serve, home / "serve.log") as (address, process):
+        port = int(address.rpartition(":")[2])
+        _fill(port)
+        yield process, port
 
 
 def _fill(port: int) -> None:
@@ -176,7 +164,7 @@ def _fill(port: int) -> None:
 def siege(seconds: float, patience_s: float, connections: int, addresses: int) -> Sequence[Row]:
     with tempfile.TemporaryDirectory(prefix="siege-") as scratch:
         home = Path(scratch) / "home"
-        with serving(home, patience_s, connections) as (process, port):
+        with serving_a_long_feed(home, patience_s, connections) as (process, port):
             for _ in range(200):
                 for path in (*PROBED, "/v1/users/1/feed?limit=1000"):
                     ask(port, path, PROBE_FROM)
@@ -244,6 +232,7 @@ def main() -> int:
     )
     made.add_argument("--addresses", type=int, default=1, help="how many the adversaries come from (default 1)")
     chosen = made.parse_args()
+    without_settings()
     try:
         with unwinding():
             rows = siege(chosen.seconds, chosen.patience, chosen.connections, chosen.addresses)

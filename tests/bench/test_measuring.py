@@ -17,7 +17,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from bench import command, faults, paced, report, siege, storm, stream_framework
+from bench import children, command, faults, paced, report, siege, storm, stream_framework
 from bench import hbase as hbase_bench
 from bench.children import Child, ChildError, answering, child, without_settings
 from bench.context import Context
@@ -71,14 +71,10 @@ def test_a_look_at_a_server_that_fails_is_no_memory_that_did_not_grow() -> None:
 @pytest.mark.processes
 def test_a_server_that_does_not_end_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     deaf = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('http://h:1', flush=True)"
-    words = {"init": [sys.executable, "-c", ""], "serve": [sys.executable, "-c", f"{deaf}; time.sleep(600)"]}
-    (tmp_path / "home").mkdir()
-    monkeypatch.setattr(siege.ours, "feedctl", lambda _, word, *__: words[word])
-    monkeypatch.setattr(siege, "_fill", lambda _: None)
-    monkeypatch.setattr(siege, "START_S", 0.1)
-    with pytest.raises(subprocess.TimeoutExpired), siege.serving(tmp_path / "home", 1.0, 1) as (process, _):
+    monkeypatch.setattr(children, "STOP_S", 0.1)
+    with http.serving([sys.executable, "-c", f"{deaf}; time.sleep(600)"], tmp_path / "log") as server:
         pass
-    assert not process.is_running()
+    assert not server.process.is_running()
 
 
 @pytest.mark.processes
