@@ -246,8 +246,7 @@ class Renumbered:
         execute("COMMIT")
 
     def close(self) -> None:
-        with closing(self._connection):
-            pass
+        self._connection.close()
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """What every measurement gets: the actions, how often to repeat, scratch space, and a place to say how it goes."""
 
+import tempfile
 import time
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,12 +36,7 @@ class Context:
 
     def folder(self, name: str) -> Path:
         """An empty directory."""
-        for number in range(1, 10_000):
-            path = self.scratch / f"{name}-{number}"
-            if not path.exists():
-                path.mkdir(parents=True)
-                return path
-        raise AssertionError("too many scratch directories")
+        return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=self.scratch))
 
     def pick(self, full: int, quick: int) -> int:
         return quick if self.quick else full

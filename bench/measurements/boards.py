@@ -513,7 +513,6 @@ def _store(context: Context, name: str) -> Iterator[tuple[Filling, Callable[[], 
         yield filling, open_it
     finally:
         for store in opened:
-            with closing(store):
-                pass
+            store.close()
         for file in path.parent.iterdir():
             file.unlink()

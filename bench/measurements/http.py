@@ -147,7 +147,6 @@ def load(server: Server, connections: int, count: int, paths: Sequence[str]) -> 
         "rate": answered / said["seconds"],
         "server_us": 1e6 * took_s / answered,
         "server_share": took_s / said["seconds"],
-        "client_share": said["cpu_seconds"] / said["seconds"],
         "p50_us": said["p50_us"],
         "p99_us": said["p99_us"],
     }

@@ -5,7 +5,7 @@ for all the actions.
 import time
 from collections.abc import Callable, Sequence
 
-from bench.children import Child, child, run
+from bench.children import child, run
 from bench.context import Context
 from bench.ours import feedctl, ports
 from feedstore.app.config import Config
@@ -48,13 +48,8 @@ def _until(context: Context, config: Config, words: Sequence[str], left: Callabl
     with ports(config) as opened, child(feedctl(config.home, *words), log, watched=False) as running:
         began = time.perf_counter()
         while left(opened):
-            _check(running, began)
+            running.refuse_ended()
+            if time.perf_counter() - began > STAGE_S:
+                raise TimeoutError(f"{words[-1]}: not done after {STAGE_S:.0f} s")
             time.sleep(LOOK_S)
         return time.perf_counter() - began
-
-
-def _check(running: Child, began: float) -> None:
-    if running.process.poll() is not None:
-        running.wait(0, expect=())  # raises with what it said
-    if time.perf_counter() - began > STAGE_S:
-        raise TimeoutError(f"{running.args[-1]}: not done after {STAGE_S:.0f} s")

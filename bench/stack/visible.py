@@ -4,7 +4,6 @@ A client outside of the workers saves a pin now and then, and asks each cluster 
 it shows the pin. All else is as in `outage`: the four workers are processes, and other pins arrive through a replay.
 """
 
-import os
 import random
 import time
 from collections import defaultdict
@@ -217,20 +216,8 @@ def _workers(servers: Servers, context: Context, config: Config, settings: Mappi
             if words[0] == "write":
                 metrics.append(free_port())
                 mine["FEED_METRICS_LISTEN"] = f"127.0.0.1:{metrics[-1]}"
-            with _environment(mine):
-                log = context.folder("part") / "log"
-                started = stack.enter_context(child(feedctl(config.home, *words), log, watched=False))
+            log = context.folder("part") / "log"
+            given = (f"{name}={value}" for name, value in mine.items())
+            started = stack.enter_context(child(["env", *given, *feedctl(config.home, *words)], log, watched=False))
             pids[" ".join((words[0], *words[2:]))] = started.process.pid
         yield _Running(servers, config, stack.enter_context(ports(config)), pids, metrics)
-
-
-@contextmanager
-def _environment(settings: Mapping[str, str]) -> Iterator[None]:
-    """For processes that are started meanwhile."""
-    before = dict(os.environ)
-    os.environ.update(settings)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
