@@ -8,6 +8,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from typing import NamedTuple
 
@@ -171,7 +172,7 @@ def _read(service: FeedService, feeds: Sequence[Feed], meanwhile: Callable[[], N
     """Readers show pages while something is done so many times."""
     stop = threading.Event()
     seconds: list[float] = []
-    failed: list[object] = []
+    short: list[object] = []
 
     def show(first: int) -> None:
         for feed in itertools.cycle(feeds[first:]):
@@ -181,25 +182,17 @@ def _read(service: FeedService, feeds: Sequence[Feed], meanwhile: Callable[[], N
             page = service.pins_page(feed.user, LIMIT)
             seconds.append(time.perf_counter() - began)
             if len(page.pins) != LIMIT:
-                failed.append(page)
+                short.append(page)
 
-    def safe(first: int) -> None:
+    with ThreadPoolExecutor(READERS) as pool:
+        readers = [pool.submit(show, number) for number in range(READERS)]
         try:
-            show(first)
-        except Exception as error:  # noqa: BLE001 - it counts as a page that failed
-            failed.append(error)
-
-    threads = [threading.Thread(target=safe, args=(number,)) for number in range(READERS)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(times):
-            meanwhile()
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    return Read(seconds, len(failed))
+            for _ in range(times):
+                meanwhile()
+        finally:
+            stop.set()
+    # What a reader has raised counts as a page that failed.
+    return Read(seconds, len(short) + sum(reader.exception() is not None for reader in readers))
 
 
 def built(stores: Sequence[CatalogStore], follows: FollowStore) -> int:
