@@ -76,13 +76,10 @@ class _Child:
 
 @dataclass
 class Supervisor:
-    """Runs the processes until it is asked to end. restart_s: how long one stays down that ended. clock: monotonic
-    seconds.
-    """
+    """Runs the processes until it is asked to end. restart_s: how long one stays down that ended."""
 
     processes: Sequence[SupervisedProcess]
     restart_s: float
-    clock: Callable[[], float] = time.monotonic
     _children: list[_Child] = field(default_factory=list)
     _is_ending: bool = False
 
@@ -99,7 +96,7 @@ class Supervisor:
 
     def _next_s(self) -> float:
         waiting = [child.due_s for child in self._children if child.pid is None]
-        return max(0.0, min(waiting) - self.clock()) if waiting else 3_600.0
+        return max(0.0, min(waiting) - time.monotonic()) if waiting else 3_600.0
 
     def _sleep(self, seconds: float) -> None:
         event = signal.sigtimedwait(_EVENTS, seconds)
@@ -108,15 +105,15 @@ class Supervisor:
 
     def _start_what_is_due(self) -> None:
         for child in self._children:
-            if child.pid is not None or child.due_s > self.clock():
+            if child.pid is not None or child.due_s > time.monotonic():
                 continue
             if not _is_served(child.process):
-                child.due_s = self.clock() + ASK_S
+                child.due_s = time.monotonic() + ASK_S
                 continue
             child.process.configure()
             child.process.prepare()
             child.pid = _spawn(child.process.argv)
-            child.began_s = self.clock()
+            child.began_s = time.monotonic()
             child.lives += 1
             _say(f"{child.process.name}: started, process {child.pid}, life {child.lives}")
 
@@ -126,7 +123,7 @@ class Supervisor:
             child = next((each for each in self._children if each.pid == pid), None)
             if child is None:
                 continue  # left behind by a process of ours that ended earlier, or run after one
-            now = self.clock()
+            now = time.monotonic()
             if child.process.after:
                 _spawn(child.process.after)
             child.pid = None
@@ -143,12 +140,12 @@ class Supervisor:
 
         Each has its share of the time that is left: one that does not end leaves the others theirs.
         """
-        end_s = self.clock() + STOP_S
+        end_s = time.monotonic() + STOP_S
         for left, child in reversed(list(enumerate(self._children, 1))):
             self._signal(child, signal.SIGTERM)
-            deadline = self.clock() + (end_s - self.clock()) / left
-            while child.pid is not None and self.clock() < deadline:
-                signal.sigtimedwait([signal.SIGCHLD], min(0.5, max(0.0, deadline - self.clock())))
+            deadline = time.monotonic() + (end_s - time.monotonic()) / left
+            while child.pid is not None and time.monotonic() < deadline:
+                signal.sigtimedwait([signal.SIGCHLD], min(0.5, max(0.0, deadline - time.monotonic())))
                 self._reap()
             self._signal(child, signal.SIGKILL)
 
