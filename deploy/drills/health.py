@@ -23,8 +23,6 @@ last host came back. It always does so then, even if it tolerates other differen
 deploy/hbase).
 """
 
-MASTER_PORT = 16000
-
 _ASK_S = 2.0
 _SAY_AGAIN_S = 15.0
 _AT_ONCE = 4
@@ -81,7 +79,7 @@ class ClusterHealth:
 
     def _cluster_lacks(self, its: Sequence[Host], cluster: str, settled: bool) -> Iterator[str]:
         try:
-            states = {host.name: self.hosts.state(host.name, MASTER_PORT) for host in its}
+            states = {host.name: self.hosts.state(host.name) for host in its}
             found = self.regions(cluster)
         except (NotDrillableError, HostError, UnavailableError) as error:
             yield str(error)
@@ -117,9 +115,7 @@ def unevenness(found: Sequence[Region], holders: Sequence[str]) -> int:
 def active_master(hosts: Hosts, marked: Sequence[Host], cluster: str) -> str | None:
     """The host whose master the region servers are connected to; None if none is. Raises HostError."""
     peers = {
-        host.name: len(hosts.state(host.name, MASTER_PORT).peers)
-        for host in marked
-        if host.cluster == cluster and host.is_running
+        host.name: len(hosts.state(host.name).peers) for host in marked if host.cluster == cluster and host.is_running
     }
     name = max(peers, key=lambda name: peers[name], default=None)
     return name if name is not None and peers[name] else None

@@ -75,7 +75,7 @@ class LogLine(NamedTuple):
 
 @dataclass(frozen=True)
 class HostState:
-    """ages_s: of each server that runs on a host, in s. peers: addresses of those connected to the port asked for."""
+    """ages_s: of each server that runs on a host, in s. peers: addresses of those connected to its master."""
 
     ages_s: Mapping[str, float]
     peers: frozenset[str]
@@ -188,8 +188,8 @@ class Hosts:
         return "" if code == 0 else said or f"its check ended with status {code}"
 
     @_translated
-    def state(self, name: str, port: int) -> HostState:
-        said = self._inside(name, "state", str(port))
+    def state(self, name: str) -> HostState:
+        said = self._inside(name, "state", str(names.MASTER_PORT))
         return HostState(said["ages_s"], frozenset(said["peers"]))
 
     @_translated

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from deploy.docker.names import REGIONSERVER_PORT
 from deploy.drills.hosts import LogLine
 
 BROKEN = "a log's pipeline breaks"
@@ -32,9 +33,8 @@ OPEN = "the last of its regions is open"
 DONE = "its recovery is done"
 
 _SHOWN = 240
-_REGIONSERVER_PORT = 16020
 _META = "1588230740"
-_STARTCODE = rf",{_REGIONSERVER_PORT},\d+"
+_STARTCODE = rf",{REGIONSERVER_PORT},\d+"
 _HEAD = re.compile(r"^\d{4}-\d\d-\d\d[T ]\S+ +[A-Z]+ +\[.*?\]+ (?=[\w.$]+: )")
 """Time, level and thread, which precede every message of the servers."""
 
@@ -103,7 +103,7 @@ def recovery(lines: Iterable[LogLine], fault_s: float, target: str) -> list[Step
     """
     lines = list(lines)
     log = _Log(lines, fault_s)
-    is_region_server = bool(target) and any(f"{target},{_REGIONSERVER_PORT}," in line.text for line in lines)
+    is_region_server = bool(target) and any(f"{target},{REGIONSERVER_PORT}," in line.text for line in lines)
     wanted = _of_target(log, target) if is_region_server else {}
     found = [_Found(name, *seen) for name, seen in wanted.items() if isinstance(seen, tuple)]
     done_s = next((each.line.at for each in found if each.name == DONE), None)

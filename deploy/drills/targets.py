@@ -3,11 +3,10 @@
 import random
 from collections.abc import Callable, Sequence
 
+from deploy.docker.names import KAFKA, MARIADB
 from deploy.drills.catalogue import Drill
 from deploy.drills.hosts import Host, NotDrillableError
 from deploy.drills.regions import Region
-
-_BROKER, _DATABASE = "kafka", "mariadb"
 
 
 def choose(
@@ -73,7 +72,7 @@ def _possible(
         case "gateway" | "zone":
             return [host for host in its if host.role == "gateway"]
         case "broker" | "database":
-            name = _BROKER if drill.aim == "broker" else _DATABASE
+            name = KAFKA if drill.aim == "broker" else MARIADB
             return [host for host in marked if host.role == name]
         case "cluster":
             # The control host last: the servers that wait for its NameNode have been started again by then.

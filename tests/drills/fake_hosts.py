@@ -113,7 +113,7 @@ class FakeHosts(Hosts):
         self._alive(name)
         return self.lacking.get(name, "")
 
-    def state(self, name: str, port: int) -> HostState:
+    def state(self, name: str) -> HostState:
         host = self._alive(name)
         its = [each for each in self.hosts.values() if each.cluster == host.cluster and each.holds_regions]
         reporting = [each for each in its if each.name not in self.unreported]

@@ -60,7 +60,7 @@ def test_a_signal_reaches_those_that_are_there_and_says_when(hosts: Hosts) -> No
 
 def test_servers_have_ages_and_the_active_master_is_asked_by_every_region_server(hosts: Hosts) -> None:
     def states() -> list[HostState]:
-        return [hosts.state(name, 16000) for name in ("b-control", "b-host-1")]
+        return [hosts.state(name) for name in ("b-control", "b-host-1")]
 
     found = states()
     assert set(found[0].ages_s) == {"zookeeper", "namenode", "master"}

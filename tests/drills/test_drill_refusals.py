@@ -331,7 +331,7 @@ def test_a_helper_that_fails_says_why_and_goes_again(engine: Engine) -> None:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda hosts: hosts.state("b-host-1", 16000),
+        lambda hosts: hosts.state("b-host-1"),
         lambda hosts: hosts.signal("b-host-1", ["regionserver"], 9),
         lambda hosts: hosts.in_network("b-host-1", "iptables -S"),
     ],
@@ -354,12 +354,12 @@ def test_signals_states_and_checks_are_asked_inside(engine: Engine) -> None:
     assert reached == {"datanode"}
     assert engine.told[-1][3:] == ["signal", "9", "datanode", "master"]
     engine.said = {"ages_s": {"datanode": 7.5}, "peers": ["10.231.2.12"]}
-    assert hosts.state("b-host-1", 16000).ages_s == {"datanode": 7.5}
+    assert hosts.state("b-host-1").ages_s == {"datanode": 7.5}
     assert hosts.lacks("b-host-1") == ""
     engine.status = 1
     assert hosts.lacks("b-host-1") == "regionserver: no connection"
     with pytest.raises(HostError, match="no such"):
-        hosts.state("b-host-1", 16000)
+        hosts.state("b-host-1")
 
 
 def test_a_log_is_read_with_the_engines_times(engine: Engine) -> None:
