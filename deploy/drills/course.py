@@ -12,7 +12,6 @@ from deploy.drills.health import ClusterHealth
 from deploy.drills.hosts import Host, HostError, Hosts, NotDrillableError, NotHealedError
 from deploy.drills.load import Load
 from deploy.drills.report import Moments
-from deploy.drills.samples import longest_quiet_s
 from deploy.local.signals import undisturbed
 
 WARM_S = 5.0
@@ -161,7 +160,7 @@ class Course:
             now = time.monotonic()
             if failed := [each for each in self.load.samples if not each.is_done]:
                 raise NotDrillableError(f"calls fail before anything was broken: {failed[0].kind}: {failed[0].detail}")
-            if longest_quiet_s(self.load.samples, self.load.callers(), now) is not None:
+            if self.load.quiet_s(now) is not None:
                 return now - WARM_S / 2
             if now > deadline:
                 raise NotDrillableError(f"a caller was not served in {WARM_S_MAX:.0f} s, before anything was broken")
@@ -171,7 +170,7 @@ class Course:
         """Returns when all callers were served again and the regions are even, or SETTLE_S_MAX after the healing."""
         time.sleep(SETTLE_S)
         while (now := time.monotonic()) < healed + SETTLE_S_MAX:
-            quiet = longest_quiet_s(self.load.samples, self.load.callers(), now)
+            quiet = self.load.quiet_s(now)
             if quiet is not None and quiet < QUIET_S and self.is_even():
                 break
             time.sleep(_SETTLED_ASK_S)

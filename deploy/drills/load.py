@@ -5,12 +5,12 @@ import gc
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from deploy.drills.repeating import repeating
-from deploy.drills.samples import CallSample, Kind
+from deploy.drills.samples import CallSample, Kind, longest_quiet_s
 from feedstore.domain import Pin, board
 from feedstore.following import row_key
 from feedstore.following.service import FeedService
@@ -36,18 +36,17 @@ class Load:
     """users: one in each region, who all follow the board on which the pins are saved; in the order of the regions.
 
     reads, writes: the feeds of the drilled cluster, each with connections of its own, as web servers and workers have
-    them: a gateway that keeps a write waiting counts as away for its caller, and loses its connections. first_pin:
-    ids from there on are used by nothing else. lag: asks how many messages the drilled cluster has not landed; it may
-    raise, and hang. backlog: its answers, each with its moment of `time.monotonic`.
+    them: a gateway that keeps a write waiting counts as away for its caller, and loses its connections. first: the
+    number of the board, of its owner and of the first pin; ids from there on are used by nothing else. lag: asks how
+    many messages the drilled cluster has not landed; it may raise, and hang. backlog: its answers, each with its moment
+    of `time.monotonic`.
     """
 
     service: FeedService
     reads: WideColumnStore
     writes: WideColumnStore
     users: Sequence[int]
-    owner: int
-    board: int
-    first_pin: int
+    first: int
     wall_ms: Callable[[], int]
     lag: Callable[[], int]
     samples: list[CallSample] = field(default_factory=list)
@@ -56,12 +55,9 @@ class Load:
     backlog: list[tuple[float, int]] = field(default_factory=list)
     _stop: threading.Event = field(default_factory=threading.Event)
 
-    def callers(self) -> list[tuple[Kind, int]]:
-        """All callers, as samples name them."""
-        regions = range(len(self.users))
-        each: list[tuple[Kind, int]] = [("read", region) for region in regions]
-        each += [("write", region) for region in regions]
-        return [("action", 0), *(("page", reader) for reader in range(READERS)), *each]
+    def quiet_s(self, now_s: float) -> float | None:
+        """How long ago the caller that fell silent first had its last call done; None if one had none done."""
+        return longest_quiet_s(self.samples, callers(range(len(self.users))), now_s)
 
     def behind(self, cap: int) -> frozenset[int]:
         """All pins but the newest `cap`: no reader can reach these."""
@@ -116,7 +112,7 @@ class Load:
         return Put([(row, cell.timestamp)], [cell.column])
 
     def _next_pin(self) -> Pin:
-        pin = Pin(self.first_pin + len(self.asked), self.owner, self.board, self.wall_ms())
+        pin = Pin(self.first + len(self.asked), self.first, self.first, self.wall_ms())
         self.asked.add(pin.pin)
         return pin
 
@@ -147,6 +143,14 @@ class Load:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is a call that failed, and the load continues
             detail, is_done = f"{type(error).__name__}: {error}"[:200], False
         self.samples.append(CallSample(kind, caller, began, time.monotonic() - began, is_done, detail))
+
+
+def callers(regions: Iterable[int]) -> list[tuple[Kind, int]]:
+    """All callers of a load on these regions, as samples name them."""
+    found: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in range(READERS))]
+    for region in regions:
+        found += [("read", region), ("write", region)]
+    return found
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, NamedTuple, get_type_hints
 
 import msgspec
 
-from deploy.drills.load import READERS
+from deploy.drills.load import READERS, callers
 from deploy.drills.processors import Busy, mean_share
 from deploy.drills.recovery_log import Step, spans
 from deploy.drills.samples import CallSample, Kind, Loss, all_served_s, longest_quiet_s, quantile_ms, worst_gap_s
@@ -251,10 +251,6 @@ def figures(setting: DrillSetting, seen: Observed) -> Figures:
     pages = [each for each in samples if each.kind == "page"]
     actions = [each for each in samples if each.kind == "action"]
     every = [*seen.affected, *seen.unaffected]
-    readers = list(range(READERS))
-    callers: list[tuple[Kind, int]] = [("action", 0), *(("page", reader) for reader in readers)]
-    for region in every:
-        callers += [("read", region), ("write", region)]
 
     def gap(
         kind: Kind, callers: Sequence[int], from_s: float = moments.warm, until_s: float = moments.ended
@@ -272,7 +268,7 @@ def figures(setting: DrillSetting, seen: Observed) -> Figures:
         pages_failed=sum(not each.is_done for each in pages),
         pages_from_other=sum(each.is_done and each.detail != setting.cluster for each in pages),
         hedged_pages=seen.hedged_pages,
-        page_gap_s=gap("page", readers),
+        page_gap_s=gap("page", range(READERS)),
         page_p50_ms=quantile_ms(pages, 0.5),
         page_p99_ms=quantile_ms(pages, 0.99),
         page_slowest_ms=quantile_ms(pages, 1.0),
@@ -295,7 +291,7 @@ def figures(setting: DrillSetting, seen: Observed) -> Figures:
         backlog_most=most,
         backlog_drain_s=drain_s,
         landed_s=seen.landed_s,
-        quiet_at_end_s=longest_quiet_s(samples, callers, moments.ended),
+        quiet_at_end_s=longest_quiet_s(samples, callers(every), moments.ended),
         missing=None if lost is None else lost.missing,
         extra=None if lost is None else lost.extra,
         differing=None if lost is None else lost.differing,

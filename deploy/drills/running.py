@@ -179,8 +179,8 @@ class _Run:
             now_ms = wall_ms()
             first = _USERS_FROM + now_ms * 1_000
             users = _one_in_each(scene.regions, first)
-            load = Load(service, reads, writes, users, first, first, first, wall_ms, lag)
-            follow_all(service, users, load.board)
+            load = Load(service, reads, writes, users, first, wall_ms, lag)
+            follow_all(service, users, first)
             load.save_one()
             if _until_landed(stores, load, config.limits.cap) is None:
                 raise NotDrillableError(

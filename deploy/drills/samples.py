@@ -52,7 +52,7 @@ def worst_gap_s(
     return max(gaps, default=None)
 
 
-def longest_quiet_s(samples: Sequence[CallSample], callers: Iterable[tuple[Kind, int]], until_s: float) -> float | None:
+def longest_quiet_s(samples: Iterable[CallSample], callers: Sequence[tuple[Kind, int]], until_s: float) -> float | None:
     """How long before `until_s` the caller that fell silent first had its last call done; None if one of them had none
     done, or there are no callers.
     """
@@ -61,9 +61,9 @@ def longest_quiet_s(samples: Sequence[CallSample], callers: Iterable[tuple[Kind,
         for each in sorted(samples, key=lambda each: each.ended_s)
         if each.is_done
     }
-    quiet = [until_s - last[caller] if caller in last else None for caller in callers]
-    known = [each for each in quiet if each is not None]
-    return max(0.0, *known) if known and len(known) == len(quiet) else None
+    if not callers or not last.keys() >= {*callers}:
+        return None
+    return max(0.0, until_s - min(last[caller] for caller in callers))
 
 
 def all_served_s(
