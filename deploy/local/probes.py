@@ -10,6 +10,7 @@ import struct
 import subprocess
 import urllib.request
 from contextlib import AbstractContextManager
+from http.client import HTTPException
 from pathlib import Path
 from typing import IO, cast
 
@@ -62,7 +63,10 @@ def http_answer(url: str, within_s: float) -> AbstractContextManager[IO[bytes]]:
     Raises OSError: there is none, or one with the status of an error.
     """
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    return cast("AbstractContextManager[IO[bytes]]", opener.open(url, timeout=within_s))
+    try:
+        return cast("AbstractContextManager[IO[bytes]]", opener.open(url, timeout=within_s))
+    except HTTPException as error:
+        raise OSError(f"no answer over HTTP: {error!r}") from error
 
 
 def kafka_metadata(port: int) -> None:

@@ -119,3 +119,8 @@ def test_a_server_that_answers_http_with_200_is_ready_and_with_anything_else_is_
         pytest.raises(NotReadyError, match="503"),
     ):
         probes.answers_ok(port, "/-/ready")
+
+
+def test_an_answer_that_is_no_http_is_none() -> None:
+    with _answering(b"another protocol\r\n\r\n") as (port, _), pytest.raises(OSError, match="no answer over HTTP"):
+        probes.http_answer(f"http://{LOOPBACK}:{port}/-/ready", 5.0)
