@@ -348,17 +348,16 @@ def _web_place() -> str:
 
 def _web_detail() -> str:
     try:
-        with probes.http_answer(f"http://{_web_place()}/readyz", _ANSWER_S):
-            return ""
+        probes.http_answer(f"http://{_web_place()}/readyz", _ANSWER_S)
     except OSError as error:
         return f"/readyz: {error}"
+    return ""
 
 
 def _asked(question: str) -> Any:
     """The data of an answer of Prometheus' API."""
     url = f"http://{LOOPBACK}:{names.PROMETHEUS_LOOPBACK_PORT}/api/v1/{question}"
-    with probes.http_answer(url, _ANSWER_S) as answer:
-        return json.load(answer)["data"]
+    return json.loads(probes.http_answer(url, _ANSWER_S))["data"]
 
 
 def run_check(container: str) -> str:

@@ -403,8 +403,7 @@ def _hdfs_is_whole(control: str) -> None:
     """Returns if HDFS is out of safe mode, with every DataNode there and none stale; raises NotReadyError otherwise."""
     url = f"http://{control}:{names.NAMENODE_HTTP_PORT}/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState"
     try:
-        with probes.http_answer(url, _ANSWER_S) as answer:
-            (state,) = json.load(answer)["beans"]
+        (state,) = json.loads(probes.http_answer(url, _ANSWER_S))["beans"]
     except (OSError, ValueError) as error:
         raise NotReadyError(f"no answer to what state it is in: {error}") from error
     live, stale = int(state["NumLiveDataNodes"]), int(state["NumStaleDataNodes"])

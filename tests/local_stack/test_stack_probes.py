@@ -110,10 +110,10 @@ def test_a_tail_is_the_last_lines(home: Home) -> None:
     assert "No such file" in logs.tail(home.log("mariadb"), 2)
 
 
-def test_a_server_that_answers_http_with_200_is_ready_and_with_anything_else_is_not() -> None:
+def test_a_server_that_answers_over_http_is_ready_and_one_that_answers_with_an_error_is_not() -> None:
     with _answering(b"HTTP/1.1 200 OK\r\n\r\n") as (port, asked):
         probes.answers_ok(port, "/-/ready")
-    assert asked.startswith(b"GET /-/ready HTTP/1.0\r\n")
+    assert asked.startswith(b"GET /-/ready HTTP/1.1\r\n")
     with (
         _answering(b"HTTP/1.1 503 Service Unavailable\r\n\r\n") as (port, _),
         pytest.raises(NotReadyError, match="503"),
@@ -121,6 +121,7 @@ def test_a_server_that_answers_http_with_200_is_ready_and_with_anything_else_is_
         probes.answers_ok(port, "/-/ready")
 
 
-def test_an_answer_that_is_no_http_is_none() -> None:
-    with _answering(b"another protocol\r\n\r\n") as (port, _), pytest.raises(OSError, match="no answer over HTTP"):
+@pytest.mark.parametrize("answer", [b"another protocol\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf"])
+def test_an_answer_that_is_no_http_or_that_is_cut_off_is_none(answer: bytes) -> None:
+    with _answering(answer) as (port, _), pytest.raises(OSError, match="no answer over HTTP"):
         probes.http_answer(f"http://{LOOPBACK}:{port}/-/ready", 5.0)
