@@ -260,16 +260,6 @@ def test_an_unknown_server_is_refused_before_anything_is_done(home: Home) -> Non
         Stack(home.root).up("kafka", "hbase-c")
 
 
-def test_a_server_keeps_nothing_open_of_whoever_starts_it(home: Home, stack_of: StackOf, tmp_path: Path) -> None:
-    """A lock, for example, which would be held as long as the server runs."""
-    stack = stack_of(FakeServer(home, "kafka"))
-    with (tmp_path / "lock").open("w") as lock:
-        os.set_inheritable(lock.fileno(), True)
-        stack.up("kafka")
-    opened = {each.readlink() for each in Path(f"/proc/{stack.pid('kafka')}/fd").iterdir()}
-    assert tmp_path / "lock" not in opened
-
-
 def test_what_runs_otherwise_than_it_would_be_started_now_is_named(home: Home, stack_of: StackOf) -> None:
     said: list[str] = []
     server = FakeServer(home, "kafka")
