@@ -21,13 +21,12 @@ MANNERS: Final[Mapping[str, tuple[Manner, ...]]] = {
 class Gates:
     """For `gates`. instead: what the urls of a home say in place of the servers' own addresses."""
 
-    def __init__(self, doors: Mapping[str, list[Door]], instead: Mapping[str, str]) -> None:
+    def __init__(self, doors: Mapping[str, Door], instead: Mapping[str, str]) -> None:
         self._doors = doors
         self.instead = instead
 
     def begin(self, name: str, how: str) -> None:
-        for door in self._doors[name]:
-            door.becomes(cast("Manner", how))
+        self._doors[name].becomes(cast("Manner", how))
 
     def end(self, name: str, how: str) -> None:
         del how
@@ -37,19 +36,13 @@ class Gates:
 @contextmanager
 def gates(stack: Stack) -> Iterator[Gates]:
     """All of them are open at first."""
+    before = {DATABASE: mariadb.NAME, **dict(zip(GATEWAYS, map(hbase.gateway_name, homes.CLUSTERS), strict=True))}
+    doors: dict[str, Door] = {}
+    instead = {}
     with ExitStack() as opened:
-
-        def door(server: str) -> Door:
-            made = Door(LOOPBACK, stack.port(server))
-            opened.callback(made.end)
-            return made
-
-        doors = {DATABASE: {mariadb.NAME: door(mariadb.NAME)}}
-        for name, cluster in zip(GATEWAYS, homes.CLUSTERS, strict=True):
-            doors[name] = {hbase.gateway_name(cluster): door(hbase.gateway_name(cluster))}
-        instead = {}
-        for name, named in doors.items():
-            for server, leads in named.items():
-                own, behind = f"{LOOPBACK}:{stack.port(server)}", f"{LOOPBACK}:{leads.port}"
-                instead[own] = behind if name == DATABASE else f"{own},{behind}"
-        yield Gates({name: [*named.values()] for name, named in doors.items()}, instead)
+        for name, server in before.items():
+            doors[name] = Door(LOOPBACK, stack.port(server))
+            opened.callback(doors[name].end)
+            own, behind = f"{LOOPBACK}:{stack.port(server)}", f"{LOOPBACK}:{doors[name].port}"
+            instead[own] = behind if name == DATABASE else f"{own},{behind}"
+        yield Gates(doors, instead)

@@ -3,11 +3,12 @@
 import signal
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
 from tests.cli.command import Cli, eventually
+from tests.stack import homes
 from tests.stack.homes import Part
 from workers.cli.session import NOT_NOW
 
@@ -42,20 +43,11 @@ class Site:
         self._is_alone = False
         self.ended: list[str] = []
 
-    @property
-    def parts(self) -> Sequence[Part]:
-        return list(self._parts.values())
-
     @contextmanager
     def running(self) -> Iterator[None]:
-        try:
-            for part in self.parts:
-                part.start()
+        with homes.running(list(self._parts.values())):
             eventually(self._answers, "the web server answers", _ANSWERS_S)
             yield
-        finally:
-            for part in self.parts:
-                part.remove()
 
     def serves(self) -> bool:
         """Whether a page must be answered now: neither the web server nor a whole cluster has a fault, or had one a
