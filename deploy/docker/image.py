@@ -98,8 +98,7 @@ def _archive(*, is_security: bool) -> str | None:
 
 
 def _apt_words() -> Iterator[str]:
-    files = [_SOURCES[0], *sorted(_SOURCES[1].glob("*"))] if _SOURCES[1].is_dir() else [_SOURCES[0]]
-    for file in files:
+    for file in (_SOURCES[0], *sorted(_SOURCES[1].glob("*"))):
         if not file.is_file() or file.suffix not in {".list", ".sources"}:
             continue
         for line in file.read_text(encoding="utf-8", errors="replace").splitlines():

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import get_args
+from typing import cast, get_args
 
 from deploy import monitoring
 from deploy.docker import names
@@ -316,11 +316,9 @@ def settings_named(name: str) -> settings.Set:
 
     Raises StackError: there is none.
     """
-    for each in get_args(settings.Set):
-        if each == name:
-            found: settings.Set = each
-            return found
-    raise StackError(f"there are no settings {name!r}; there are {', '.join(get_args(settings.Set))}")
+    if name not in get_args(settings.Set):
+        raise StackError(f"there are no settings {name!r}; there are {', '.join(get_args(settings.Set))}")
+    return cast("settings.Set", name)
 
 
 def _settings(*files: str, own: Mapping[str, str]) -> dict[str, str]:
