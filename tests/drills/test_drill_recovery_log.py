@@ -140,11 +140,9 @@ def broken(at_s: float, host: str, prefix: str) -> LogLine:
     return line(at_s, host, "wal.AsyncFSWAL: sync failed", thread)
 
 
-def rolled(at_s: float, host: str, prefix: str, suffix: str = "") -> LogLine:
+def rolled(at_s: float, host: str, prefix: str) -> LogLine:
     path = f"/hbase{prefix}/WALs/{host},16020,17/{host}%2C16020%2C17"
-    return line(
-        at_s, host, f"wal.AbstractFSWAL: Rolled WAL {path}.1 with entries=3; new WAL {path}.2{suffix}", "roller"
-    )
+    return line(at_s, host, f"wal.AbstractFSWAL: Rolled WAL {path}.1 with entries=3; new WAL {path}.2", "roller")
 
 
 def test_logs_that_lose_a_datanode_are_followed_until_the_last_has_a_new_pipeline() -> None:
