@@ -52,7 +52,8 @@ class Native:
 
     def compact(self, table: str) -> None:
         """Everything in memory and in files goes into one file a region; returns when that is done."""
-        self._ask("compact", table)
+        self.flush(table)
+        self.rewrite(table)
 
     def rewrite(self, table: str) -> float:
         """Everything in files goes into one file a region; returns the seconds that took."""

@@ -50,7 +50,6 @@ import org.apache.thrift.transport.TSocket;
  * pages TABLE FILE N LIMIT SEED  N gets of rows of the file, chosen at random: {"columns", "us": [...]}
  * through TABLE FILE N LIMIT SEED PORT  the same through the Thrift2 gateway on that port
  * flush TABLE [PORT]         memory goes to files; PORT: of the ZooKeeper of another cluster
- * compact TABLE              flush, then all files of a region into one, and wait for that
  * rewrite TABLE              all files of each region into one, what is in memory stays there: {"seconds"}
  * trimmed-load TABLE FILE KEEP ROWS  as load, and after every so many rows reads what they hold beyond KEEP columns and
  *                            deletes it: {"cells", "seconds", "deleted"}
@@ -108,9 +107,6 @@ public final class NativeFeeds {
             flush(other, table);
           }
         }
-        return "{}";
-      case "compact":
-        compact(table);
         return "{}";
       case "rewrite":
         return rewrite(table);
@@ -320,21 +316,6 @@ public final class NativeFeeds {
   private static void flush(Connection connection, TableName table) throws IOException {
     try (Admin admin = connection.getAdmin()) {
       admin.flush(table);
-    }
-  }
-
-  private void compact(TableName table) throws Exception {
-    flush(connection, table);
-    try (Admin admin = connection.getAdmin()) {
-      long asked = System.currentTimeMillis();
-      admin.majorCompact(table);
-      Thread.sleep(1_000); // it is asked for, then queued; a compaction that has not begun looks like one that is done
-      while (admin.getCompactionState(table) != CompactionState.NONE) {
-        if (System.currentTimeMillis() - asked > 300_000) {
-          throw new IOException("still compacting " + table);
-        }
-        Thread.sleep(50);
-      }
     }
   }
 
