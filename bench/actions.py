@@ -118,7 +118,7 @@ def of_activities(lines: Iterable[str], unfollow_every: int) -> Iterator[dict[st
         yield {"type": "save_pin", "ts": ts, "pin": pin, "owner": actor, "board": 4 * actor + kind}
 
 
-def write_generated(path: Path, size: int, seed: int = 1) -> None:
+def write_generated(path: Path, size: int) -> None:
     with path.open("w") as out:
-        for action in generate(size, seed):
+        for action in generate(size, seed=1):
             out.write(json.dumps(action, separators=(",", ":")) + "\n")

@@ -41,9 +41,9 @@ class Board:
 class Filling:
     """A store in a file that boards are written into; `open` ends that."""
 
-    def __init__(self, path: Path, seed: int = 0) -> None:
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._rng = random.Random(seed)
+        self._rng = random.Random(0)
         self._pins = 1
         self._boards = 1
         sqlite.create([path])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
+from bench.deliveries import CAP
 from bench.feeds import Feed
 from feedstore.app.config import ClusterConfig, Config
 from feedstore.app.wiring import create_cluster
@@ -53,11 +54,11 @@ def make_home(home: Path) -> Config:
     return create(home, {})
 
 
-def pages_of(replica: Replica, cap: int) -> FeedPages:
+def pages_of(replica: Replica) -> FeedPages:
     """What reads pages of one cluster, on the caller's own thread."""
     replicas = Replicas([ReplicaSource(replica, InPlace())], wall_ms, 1.0, time.monotonic)
     replicas.set_watermark(replica.name, wall_ms())  # as servers hear every second
-    return FeedPages(replicas, cap)
+    return FeedPages(replicas, CAP)
 
 
 def with_cluster(config: Config, name: str) -> Config:

@@ -48,7 +48,7 @@ def measure(context: Context) -> list[Row]:
     # as a sweep leaves it, which is how housekeeping keeps it.
     times = Times(context.pick(5_000, 500) // BLOCKS, seed=1)
     with ours.replica(config) as replica:
-        unswept = times.of(plain, partial(_page, ours.pages_of(replica, CAP)))
+        unswept = times.of(plain, partial(_page, ours.pages_of(replica)))
         as_written = [percentile(unswept(), 0.50) for _ in range(context.repeats)]
         replica.tables[FEEDS].sweep(wall_ms())
     with (
@@ -57,7 +57,7 @@ def measure(context: Context) -> list[Row]:
     ):
         for feed in plain:
             fill_feed(client, feed.user, feed.entries)
-        reader = ours.pages_of(replica, CAP)
+        reader = ours.pages_of(replica)
         cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in plain}
         _check(reader, client, plain[0], mixed[0], topped[0])
         blocks = interleaved(

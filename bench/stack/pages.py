@@ -45,7 +45,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         context.say(f"{NAME}: filled {len(feeds):,} feeds")
         servers.native.compact(table)
         context.say(f"{NAME}: compacted")
-        reader = ours.pages_of(place, CAP)
+        reader = ours.pages_of(place)
         cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in feeds}
         _check(reader, feeds[0], cursors[feeds[0].user])
         times = Times(calls, seed=1)

@@ -85,7 +85,7 @@ PAGES = {
 
 def _pages(place: Replica, feeds: Sequence[Feed], meanwhile: Callable[[], object] | None) -> list[float]:
     """The microseconds of pages, read until `meanwhile` is done, or so many."""
-    reader, chance = ours.pages_of(place, CAP), random.Random(1)
+    reader, chance = ours.pages_of(place), random.Random(1)
     users = [feed.user for feed in feeds]
     for _ in range(200):
         reader.page(chance.choice(users), LIMIT)

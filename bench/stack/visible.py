@@ -17,7 +17,6 @@ import psutil
 
 from bench.children import child, free_port
 from bench.context import Context
-from bench.deliveries import CAP
 from bench.ours import feedctl, pages_of, ports
 from bench.results import Row, at_most, percentile, ratios
 from bench.stack.arriving import FOLLOWERS, arriving
@@ -158,7 +157,7 @@ class _Running:
         until = time.perf_counter() + seconds
         rng = random.Random(1)
         found: defaultdict[str, list[float]] = defaultdict(list)
-        readers = {name: pages_of(each, CAP) for name, each in self._opened.replicas.items()}
+        readers = {name: pages_of(each) for name, each in self._opened.replicas.items()}
         with open_service(self._config) as service:
             service.follow(FOLLOWER, user(OWNER))
             while time.perf_counter() < until:
