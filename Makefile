@@ -76,21 +76,20 @@ test-rules: $(VENV)/test ## test the alert rules (installs Prometheus with apt i
 	@deploy/monitoring/install
 	@$(BIN)/pytest -m promtool tests/monitoring
 
-# A stack of its own, as servers are killed. ALERTS: names of faults, or --healthy 1200; a quarter of an hour for all of them.
-ALERTS ?=
+# A program on a stack of its own, as it kills servers. The stack is stopped whatever ends the program.
+on_its_own = trap 'exit 130' HUP INT TERM; trap 'trap "" HUP INT TERM; $(PYTHON) -m deploy.local down --home $(1)' EXIT; \
+	$(BIN)/python -m $(2) --stack $(1)
+
+# ALERTS: names of faults, or --healthy 1200; a quarter of an hour for all of them.
 test-alerts: stack-ready coprocessor $(VENV)/test ## break a running system, and look at which alert fires (ALERTS=faults, or --healthy SECONDS)
 	@tests/clocks/install
-	@trap 'exit 130' HUP INT TERM; trap 'trap "" HUP INT TERM; $(PYTHON) -m deploy.local down --home $(STACK)-alerts' EXIT; \
-		$(BIN)/python -m tests.monitoring.faults --stack $(STACK)-alerts $(ALERTS)
+	@$(call on_its_own,$(STACK)-alerts,tests.monitoring.faults) $(ALERTS)
 
-# A stack of its own, as servers are killed. SOAK: options, such as `--seconds 3600 --seed 7`.
-SOAK ?=
+# SOAK: options, such as `--seconds 3600 --seed 7`.
 soak: stack-ready coprocessor $(VENV)/test ## faults at random under load on real servers, then verify: twenty minutes or more (SOAK=options)
-	@trap 'exit 130' HUP INT TERM; trap 'trap "" HUP INT TERM; $(PYTHON) -m deploy.local down --home $(STACK)-soak' EXIT; \
-		$(BIN)/python -m tests.soak --stack $(STACK)-soak $(SOAK)
+	@$(call on_its_own,$(STACK)-soak,tests.soak) $(SOAK)
 
 # VISIBLE: --stack DIRECTORY for a local stack, with a process for each stage; --actions N.
-VISIBLE ?=
 test-visible: $(VENV)/test ## compare how long an action takes until it is seen: the metric, and a client that polls (VISIBLE=options)
 	@$(BIN)/python -m tests.monitoring.visible $(VISIBLE)
 
@@ -184,7 +183,7 @@ $(PLACEMENT): deploy/placement/pom.xml $(shell find deploy/placement/src -type f
 
 test-stack: stack-ready coprocessor $(VENV)/test ## test the trim, and run the tests that need the real servers (TRACE=file for a trace, FEED_TEST_STACK=directory for a running stack)
 	@tests/clocks/install
-	@$(if $(TRACE),TRACE=$(TRACE) )tests/on_the_stack
+	@tests/on_the_stack
 
 bench-stack: stack-ready $(VENV)/bench ## measure on the real servers (ACTIONS=file for a trace; needs redis-server)
 	@$(BIN)/python -m bench.stack $(if $(ACTIONS),--actions $(ACTIONS)) $(BENCH)
