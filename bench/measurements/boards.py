@@ -28,7 +28,6 @@ from feedstore.follows.port import Request, actions_in
 from feedstore.follows.store import FollowStore
 from workers.boards import Respacing
 
-NAME = "boards"
 PAGE = 25
 CLIENTS = "drops of 16 clients on one board"
 _BATCH = 1_000

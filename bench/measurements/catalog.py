@@ -26,7 +26,6 @@ from feedstore.clocks import wall_ms
 if TYPE_CHECKING:
     import redis  # an extra, which a measurement without it does not need
 
-NAME = "catalog"
 GROWTH = 60
 KEYS = 100
 CHILD_S = 600.0
@@ -42,7 +41,7 @@ def measure(context: Context) -> list[Row]:
     write(files["large"], count)
     write(files["small"], count // GROWTH)
     rates = [_load(corpora[name], files[name]) for name in corpora]
-    context.say(f"{NAME}: loaded {count:,} records, {rates[0]:,.0f} records/s")
+    context.say(f"loaded {count:,} records, {rates[0]:,.0f} records/s")
     with (
         closing(RocksCatalogReader(corpora["large"], time.monotonic)) as large,
         closing(RocksCatalogReader(corpora["small"], time.monotonic)) as small,

@@ -38,7 +38,6 @@ from feedstore.follows.store import FollowStore
 from tests.catalog.memory_catalog import MemoryCatalog
 from workers.catalog.build import build
 
-NAME = "catalog-pages"
 LIMIT = 25
 BLOCKS = 20
 OWNERS = 100

@@ -35,7 +35,6 @@ from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 if TYPE_CHECKING:
     import redis  # an extra, which a measurement without it does not need
 
-NAME = "catalog-reader"
 PAGE = 25
 VIEWS = 10
 """Page views an action."""

@@ -25,7 +25,6 @@ from feedstore.follows.store import FollowStore
 from workers.app import catalogs as catalogs_of_workers
 from workers.app.wiring import open_queue
 
-NAME = "catalog-updates"
 OWNERS = 100
 LOOK_S = 0.001
 LONG_S = 60.0
@@ -65,7 +64,7 @@ def measure(context: Context) -> list[Row]:
             catalogs_of_workers.listening(config, {"pins": catalog}, partial(open_queue, config, clock), clock),
         ):
             _wait_until_all_are_in(store, catalog, pins)
-            context.say(f"{NAME}: {len(pins):,} pins are in a generation")
+            context.say(f"{len(pins):,} pins are in a generation")
             left = iter(pins)
             for _ in range(context.repeats):
                 quiet.append(_deleted(follows, store, catalog, list(itertools.islice(left, count))))

@@ -26,7 +26,6 @@ from feedstore.widecolumn.hbase.thrift2 import protocol_on, structs
 from feedstore.widecolumn.rocksdb.cluster import RocksCluster
 from tests.widecolumn.written import cells_in
 
-NAME = "cells"
 BATCH_CELLS = 10_000
 USERS = 200_000
 FIRST_MS = 1_700_000_000_000
@@ -50,7 +49,7 @@ def measure(context: Context) -> list[Row]:
     anywhere = [*_batches(_anywhere(most * BATCH_CELLS), most)]
 
     def into_rocksdb(write: Callable[[RocksCluster, Cells], None], batches: Sequence[Cells]) -> float:
-        with closing(RocksCluster.open(context.folder(NAME), [TABLE])) as cluster:
+        with closing(RocksCluster.open(context.folder("cells"), [TABLE])) as cluster:
             return _us(lambda batch: write(cluster, batch), batches)
 
     requests = {"arrays": lambda: _us(_frames, of_actions), "one by one": lambda: _us(_structs, of_actions)}

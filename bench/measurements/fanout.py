@@ -13,7 +13,6 @@ from feedstore.following import FEEDS, row_key
 from feedstore.follows.port import Request
 from feedstore.follows.store import FollowStore
 
-NAME = "fanout"
 FIRST_FOLLOWER = 1_000
 INDEXED_AT_ONCE = 5_000
 WORK_S = 600.0
@@ -26,9 +25,7 @@ def measure(context: Context) -> list[Row]:
     sizes = sizes_of(context)
     config = ours.make_home(context.folder("fanout"))
     with ours.ports(config) as opened:
-        ours.record_indexed(
-            opened.follows, _follows(sizes), lambda done: context.say(f"{NAME}: {done:,} follows recorded")
-        )
+        ours.record_indexed(opened.follows, _follows(sizes), lambda done: context.say(f"{done:,} follows recorded"))
     return pins_saved(context, config, sizes, "replicas", 15)
 
 
@@ -56,7 +53,7 @@ def pins_saved(context: Context, config: Config, sizes: Sequence[int], where: st
             assert worker.seconds
             seconds[size].append(worker.seconds)
             peaks[size].append(worker.peak_bytes / MIB)
-            context.say(f"{NAME}: {size:,}: {worker.seconds:.1f} s, {worker.peak_bytes / MIB:.0f} MiB")
+            context.say(f"{size:,}: {worker.seconds:.1f} s, {worker.peak_bytes / MIB:.0f} MiB")
             _check(config, saved, FIRST_FOLLOWER + size - 1)
     least, most = sizes[0], sizes[-1]
     rows = [

@@ -17,7 +17,6 @@ from workers.following.packs import packed, unpacked
 from workers.following.ports import Ports
 from workers.following.writer import Writer
 
-NAME = "growth"
 USERS = 100_000
 ROWS = 1_000
 MESSAGES = 10
@@ -42,7 +41,7 @@ def measure(context: Context) -> list[Row]:
         filled = _Saved(opened, config.limits)
         for stored in range(0, full, full // 10):
             rate = filled.write(full // 10)
-            context.say(f"{NAME}: {stored + full // 10:,} entries stored, {rate:,.0f} entries/s")
+            context.say(f"{stored + full // 10:,} entries stored, {rate:,.0f} entries/s")
         samples = interleaved({"start": at_start, "full": lambda: filled.write(window)}, context.repeats)
     at = {"start": f"{start / 1e6:g} M", "full": f"{full / 1e6:g} M"}
     return [

@@ -21,7 +21,6 @@ from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.results import Row, at_least, interleaved, ratios
 
-NAME = "http"
 LIMIT = 25
 CONNECTIONS = 8
 START_S = 60.0

@@ -18,7 +18,6 @@ from feedstore.app.config import FILE_NAME
 from feedstore.metering import UNCOUNTED
 from workers.app import until, wiring
 
-NAME = "metering"
 RECORD_S = 1_200.0
 
 
@@ -38,7 +37,7 @@ def measure(context: Context) -> list[Row]:
             with wired():
                 seconds = _worked_s(home)
             shutil.rmtree(home)
-            context.say(f"{NAME}: {seconds:.2f} s of processor time")
+            context.say(f"{seconds:.2f} s of processor time")
             return seconds
 
         return work

@@ -13,7 +13,6 @@ from feedstore.widecolumn.arrays import gathered
 from workers.following.messages import Block, Delivery, decode_delivery, encode_delivery
 from workers.following.packs import Pack, cell_mutations, decode_bodies, packed
 
-NAME = "packs"
 LOT = 500
 """So many actions' deliveries are published together."""
 FIRST_MS = 1_700_000_000_000

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 LIMIT = 25
 DEEP = 900
-NAME = "page"
 BLOCKS = 20
 """A repeat is cut into so many turns of each side: a tail shows what the machine does, and must show it on both."""
 

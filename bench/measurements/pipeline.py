@@ -11,8 +11,6 @@ from bench.redis_side import apply_deliveries
 from bench.results import Row, at_least, at_most, interleaved, ratios
 from bench.stream_framework import LOG, StreamFramework, environment, stream_framework
 
-NAME = "pipeline"
-
 
 def measure(context: Context) -> list[Row]:
     """Replay to idle into two replicas, against Redis and Stream-Framework on the same deliveries"""
@@ -22,7 +20,7 @@ def measure(context: Context) -> list[Row]:
 
     def pipeline() -> float:
         runs.append(loaded.load(context))
-        context.say(f"{NAME}: {runs[-1].seconds:.1f} s, replay {runs[-1].replay_seconds:.1f} s of it")
+        context.say(f"{runs[-1].seconds:.1f} s, replay {runs[-1].replay_seconds:.1f} s of it")
         return runs[-1].seconds
 
     sides: dict[str, Callable[[], float]] = {"ours": pipeline}
@@ -72,7 +70,7 @@ def _framework(context: Context, stack: ExitStack) -> StreamFramework | None:
     try:
         python = environment(context.build)
     except ChildError as error:
-        context.say(f"{NAME}: no Stream-Framework to compare with: {error}")
+        context.say(f"no Stream-Framework to compare with: {error}")
         return None
     port = stack.enter_context(redis_server(context.folder("redis")))
     sample = context.pick(60_000, 2_000)

@@ -14,7 +14,6 @@ from feedstore.follows import sqlite
 from feedstore.follows.port import Request
 from feedstore.follows.store import FollowStore
 
-NAME = "recording"
 CLIENTS = 16
 _IDS = 1_000_000
 """Each client has so many ids for its pins."""

@@ -23,7 +23,6 @@ from feedstore.replicas.attempts import InPlace, OnThreads, Reads
 from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource
 from feedstore.widecolumn.progress import PROGRESS
 
-NAME = "serving"
 LIMIT = 25
 BLOCKS = 20
 USUAL_S = 0.001

@@ -18,7 +18,6 @@ from feedstore.follows.port import Request
 from workers.app import wiring
 from workers.following.ports import Ports
 
-NAME = "single"
 BACK_MS = 4 * 86_400_000
 """How long ago what is not measured happened: longer than W, so that an unfollow cannot list everything and the
 writers read their rows (rule 6)."""
@@ -41,9 +40,9 @@ def measure(context: Context) -> list[Row]:
 
     with ours.ports(config, before) as opened:
         pins = _pins([(owner, DEEP_PINS if owner in deep else FEW_PINS) for owner in range(1, followed + 1)])
-        ours.record_indexed(opened.follows, pins, lambda done: context.say(f"{NAME}: {done:,} pins recorded"))
+        ours.record_indexed(opened.follows, pins, lambda done: context.say(f"{done:,} pins recorded"))
         pins = _pins([(popular, many)], first=10**7)
-        ours.record_indexed(opened.follows, pins, lambda done: context.say(f"{NAME}: {done:,} pins recorded"))
+        ours.record_indexed(opened.follows, pins, lambda done: context.say(f"{done:,} pins recorded"))
         opened.follows.record([Request(Follow(FOLLOWER, user(owner))) for owner in range(1, followed + 1)])
         with _working(opened, config):
             ours.wait_idle(opened, IDLE_S)

@@ -10,8 +10,6 @@ from bench.results import Row, at_most, ratios
 from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS
 
-NAME = "size"
-
 
 def measure(context: Context) -> list[Row]:
     """Bytes an entry on disk after a sweep of 1,000-entry feeds, against Redis's memory"""

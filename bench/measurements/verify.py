@@ -7,7 +7,6 @@ from bench.children import MIB, run
 from bench.context import Context
 from bench.results import Row, at_least, at_most
 
-NAME = "verify"
 VERIFY_S = 1_200.0
 
 

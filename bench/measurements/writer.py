@@ -14,7 +14,6 @@ from workers.following.groups import writer_group
 from workers.following.topics import DELIVERIES
 from workers.queue.port import lag_of
 
-NAME = "writer"
 WRITER_S = 900.0
 
 
@@ -42,7 +41,7 @@ def measure(context: Context) -> list[Row]:
             seconds = time.perf_counter() - began
             stage.close()
             ours.forget_outbox(opened.follows)  # what its purges ask for is for a cluster that goes away
-        context.say(f"{NAME}: {waiting:,} messages in {seconds:.1f} s")
+        context.say(f"{waiting:,} messages in {seconds:.1f} s")
         ours.remove_cluster(config, name)
         return seconds
 

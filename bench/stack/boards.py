@@ -16,7 +16,6 @@ from bench.stack.servers import Servers, database, insert
 from bench.timing import seconds
 from feedstore.boards import Boards, Move
 
-NAME = "boards"
 DATABASE = f"follows_bench{os.getpid()}_positions"
 # As in SQLite: a position for each pin in the table of pins, and an index for pages of a board.
 PINS = (
@@ -37,7 +36,7 @@ def _far(servers: Servers, context: Context) -> list[Row]:
     pins = 2 * distance
     rng = random.Random(0)
     with temporary_store(servers.database_url()) as store, database(servers, DATABASE, [PINS]) as connection:
-        context.say(f"{NAME}: a board of {pins:,} pins")
+        context.say(f"a board of {pins:,} pins")
         filled = "pins (pin, owner, board, created_ms, saved_ms, position)"
         insert(connection, filled, ((pin, 7, 1, pin, pin, pin) for pin in range(pins)))
         board_clients.fill(store, pins)

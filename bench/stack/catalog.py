@@ -23,7 +23,6 @@ from feedstore.follows.port import MAX_PAGE, Request
 from feedstore.follows.store import FollowStore
 from feedstore.widecolumn.hbase import HBaseCluster
 
-NAME = "catalog"
 PAGES_GOAL, CALLS = 1.25, 400
 MORE, FIRST_MS = 500_000, 1_341_100_000_000
 """Of how many pins builds are measured too: making the tables takes most of the time of a small build."""
@@ -40,12 +39,12 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             for replica in ports.replicas.values():
                 ours.fill(replica, feeds)
             _record(ports.follows, pins)
-            context.say(f"{NAME}: {len(pins):,} pins are recorded")
+            context.say(f"{len(pins):,} pins are recorded")
             with opened_stores(config) as stores, ours.relaxed():
                 rows = _builds(context, ports.follows, stores, len(pins))
                 more = context.pick(MORE, 2 * len(pins))
                 _record(ports.follows, {pin: FIRST_MS + pin for pin in range(max(pins) + 1, max(pins) + 1 + more)})
-                context.say(f"{NAME}: {len(pins) + more:,} pins are recorded")
+                context.say(f"{len(pins) + more:,} pins are recorded")
                 rows += _builds(context, ports.follows, stores, len(pins) + more)
             opened, without = (stack.enter_context(services.open_services(each)) for each in (config, plain))
             assert opened.catalogs is not None

@@ -7,7 +7,6 @@ from bench.context import Context
 from bench.results import Row, at_most, ratios
 from bench.stack.servers import Servers, home
 
-NAME = "crowds"
 OTHERS_S = 5.0
 
 
@@ -18,9 +17,9 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     for _ in range(context.repeats):
         for whole, each in taken.items():
             with home(servers, context) as config:
-                each.append(crowds.crowd(config, context.folder(NAME), followers, pins, whole=whole))
+                each.append(crowds.crowd(config, context.folder("crowds"), followers, pins, whole=whole))
             said = "as a whole" if whole else "in ranges"
-            context.say(f"{NAME}: {said}: others {max(each[-1].shown_s):.2f} s, all after {each[-1].all_s:.1f} s")
+            context.say(f"{said}: others {max(each[-1].shown_s):.2f} s, all after {each[-1].all_s:.1f} s")
     longest = {whole: [max(each.shown_s) for each in some] for whole, some in taken.items()}
     medians = {whole: [median(each.shown_s) for each in some] for whole, some in taken.items()}
     ends = {whole: [each.all_s for each in some] for whole, some in taken.items()}

@@ -24,7 +24,6 @@ from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.progress import Progress
 from workers.following.ports import Ports
 
-NAME = "drills"
 PAGES_PER_S = 40
 """Through each door."""
 PINS_PER_S = 20
@@ -100,7 +99,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
                 for cluster in CLUSTERS:
                     for door, each in _drilled(servers.stack, context, opened, logs, drill, cluster).items():
                         taken.setdefault((door, f"{cluster} {drill.what}"), []).append(each)
-                        context.say(f"{NAME}: {door}, {cluster} {drill.what}: {_told(each)}")
+                        context.say(f"{door}, {cluster} {drill.what}: {_told(each)}")
     return [row for (door, what), some in taken.items() for row in _rows(f"{door}, {what}", some)]
 
 

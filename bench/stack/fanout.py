@@ -6,8 +6,6 @@ from bench.measurements.fanout import index_followers, pins_saved, sizes_of
 from bench.results import Row
 from bench.stack.servers import Servers, home
 
-NAME = "fanout"
-
 
 def measure(servers: Servers, context: Context) -> list[Row]:
     """A pin with 1,000,000 followers into both clusters, and the worker's memory from 1,000 followers on"""
@@ -16,5 +14,5 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         with ours.ports(config) as opened:
             for owner, size in enumerate(sizes, start=1):
                 index_followers(opened.follows, owner, size)
-                context.say(f"{NAME}: {size:,} followers")
+                context.say(f"{size:,} followers")
         return pins_saved(context, config, sizes, "clusters", 60)

@@ -21,7 +21,6 @@ from feedstore.follows.mysql.connections import MySQLConnection
 from feedstore.replicas.attempts import InPlace, OnThreads
 from feedstore.replicas.replicas import Replicas
 
-NAME = "fanout-on-read"
 NAMESPACE = f"bench{os.getpid()}onread"
 DATABASE = f"follows_bench{os.getpid()}_on_read"
 LIMIT = 25
@@ -73,7 +72,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         embedded.tables[FEEDS].sweep(wall_ms())
     with ExitStack() as stack:
         connection = stack.enter_context(_database(servers, pins, follows))
-        context.say(f"{NAME}: filled MariaDB")
+        context.say("filled MariaDB")
         place = stack.enter_context(replica(servers, NAMESPACE))
         ours.fill(place, feeds)
         local = stack.enter_context(ours.replica(config))

@@ -20,7 +20,6 @@ from workers.following.ports import Ports
 from workers.following.topics import DELIVERIES
 from workers.queue.port import lag_of
 
-NAME = "outage"
 PER_S = 200
 """Pins: a tenth of the actions that `trace` gets done."""
 LOOK_S = 0.1
@@ -48,7 +47,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             servers.stack.kill(f"cluster-{KILLED}")
             away.append(_look(opened, away_s))
             returns.append(_bring_back(servers, opened, away[-1], before[-1]))
-            context.say(f"{NAME}: {before[-1].median:.0f} messages, away {away[-1].median:.0f}; {returns[-1]}")
+            context.say(f"{before[-1].median:.0f} messages, away {away[-1].median:.0f}; {returns[-1]}")
     return [
         Row(
             "lag of the cluster that is there and one message, the other one away / both there, median",

@@ -18,7 +18,6 @@ from feedstore.following import FEEDS, columns, feed_table, row_key
 from feedstore.following.pages import FeedPages
 from feedstore.widecolumn.hbase import HBaseCluster
 
-NAME = "pages"
 NAMESPACE = f"bench{os.getpid()}pages"
 LIMIT = 25
 DEEP = 900
@@ -42,9 +41,9 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     ):
         table = f"{NAMESPACE}:{FEEDS}"
         fill(place, feeds)
-        context.say(f"{NAME}: filled {len(feeds):,} feeds")
+        context.say(f"filled {len(feeds):,} feeds")
         servers.native.compact(table)
-        context.say(f"{NAME}: compacted")
+        context.say("compacted")
         reader = ours.pages_of(place)
         cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in feeds}
         _check(reader, feeds[0], cursors[feeds[0].user])

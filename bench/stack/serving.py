@@ -12,7 +12,6 @@ from bench.results import Row
 from bench.stack.servers import Servers, replica
 from feedstore.replicas.attempts import OnThreads
 
-NAME = "serving"
 NAMESPACE = f"bench{os.getpid()}serving"
 CLUSTERS = ("a", "b")
 
@@ -24,7 +23,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         pair = {name: stack.enter_context(replica(servers, NAMESPACE, cluster=name)) for name in CLUSTERS}
         for name, each in pair.items():
             fill(each, feeds)
-            context.say(f"{NAME}: filled {name}")
+            context.say(f"filled {name}")
         with opened(pair, lambda name: OnThreads(name, 64)) as replicas:
             rows = beside_the_read("HBase", pair["a"], replicas, feeds, context.pick(1_000, 200), context.repeats)
         return [*rows, *hedged("HBase", pair, feeds, context)]

@@ -17,7 +17,6 @@ from bench.results import Row, at_most, interleaved, percentile, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.following import FEEDS, row_key
 
-NAME = "space"
 LIMIT = 26
 KINDS = {
     "none": {"DATA_BLOCK_ENCODING": "NONE"},
@@ -39,7 +38,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             fill(stack.enter_context(replica(servers, namespace, KINDS[kind])), feeds)
             servers.native.compact(f"{namespace}:{FEEDS}")
             size[kind] = [servers.files(f"{namespace}:{FEEDS}") / (count * CAP)]
-            context.say(f"{NAME}: {kind}: {size[kind][0]:.1f} bytes an entry")
+            context.say(f"{kind}: {size[kind][0]:.1f} bytes an entry")
 
         def read(kind: str) -> float:
             """Each page once, none of their blocks in the cache; p50."""

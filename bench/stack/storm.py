@@ -7,7 +7,6 @@ from bench.context import Context
 from bench.results import Row, at_most
 from bench.stack.servers import Servers, home
 
-NAME = "storm"
 OTHERS_S = 10.0
 
 
@@ -17,8 +16,8 @@ def measure(servers: Servers, context: Context) -> list[Row]:
     for _ in range(context.repeats):
         with home(servers, context) as config:
             follows = context.pick(storm.FOLLOWS, 1_000)
-            taken.append(storm.storm(config, context.folder(NAME), follows, storm.PINS))
-            context.say(f"{NAME}: all landed after {taken[-1].landed_s:.1f} s, others {max(taken[-1].shown_s):.2f} s")
+            taken.append(storm.storm(config, context.folder("storm"), follows, storm.PINS))
+            context.say(f"all landed after {taken[-1].landed_s:.1f} s, others {max(taken[-1].shown_s):.2f} s")
     return [
         Row(
             "from the saving of another user's pin until it is shown, the longest",

@@ -14,7 +14,6 @@ from feedstore.following import FEEDS, feed_table, mutations
 from feedstore.widecolumn import Mutation
 from feedstore.widecolumn.hbase import HBaseCluster
 
-NAME = "sync"
 BATCH_CELLS = 10_000
 FANOUT = 1_000
 USERS = 100_000

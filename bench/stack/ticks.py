@@ -21,7 +21,6 @@ from workers.pipeline.ticks import Tick
 from workers.queue.kafka import KafkaQueue, parse, topics
 from workers.queue.kafka.queue import connect
 
-NAME = "ticks"
 NAMESPACE = f"bench{os.getpid()}ticks"
 AT_MS = 1_700_000_000_000
 BLOCKS = 10

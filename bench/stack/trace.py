@@ -12,8 +12,6 @@ from bench.results import Row
 from bench.stack import stages
 from bench.stack.servers import Servers, home
 
-NAME = "trace"
-STAGES_NAME = "trace-stages"
 TRACE_S = 7_200.0
 
 

@@ -23,7 +23,6 @@ from feedstore.following import FEEDS, columns, row_key
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn import Mutation, Put
 
-NAME, NAME_LONG, NAME_ON_WRITE = "trim", "trim-long", "trim-on-write"
 KEEP = CAP + SLACK
 TIMES_TOO_LONG = 10
 LIMIT = 25
@@ -47,7 +46,7 @@ def measure(servers: Servers, context: Context) -> list[Row]:
             places[side] = stack.enter_context(replica(servers, namespace, trimmed=trimmed))
             fill(places[side], feeds)
             servers.native.compact(tables[side])
-            context.say(f"{NAME}: {side}: filled {cells:,} cells")
+            context.say(f"{side}: filled {cells:,} cells")
         rewrites = _sides(lambda side: lambda: cells / servers.rewrite(tables[side]))
         interleaved(rewrites, 2)
         rates = interleaved(rewrites, context.repeats)

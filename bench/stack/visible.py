@@ -28,8 +28,6 @@ from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, user
 from workers.following.ports import Ports
 
-NAME = "visible"
-GATHERING_NAME = "gathering"
 PER_S = 20
 PACES = (20, 200, 2_000)
 AT_ONCE = "1ms"
@@ -149,7 +147,7 @@ class _Running:
         after = self._processor()
         taken = {name: (after[name] - before[name]) / seconds for name in after}
         sample = _Sample(self._see(context.pick(SEE_S, 3)), taken, (self._calls() - calls) / seconds)
-        context.say(f"{NAME}: {sample}")
+        context.say(str(sample))
         return sample
 
     def _see(self, seconds: float) -> Mapping[str, Sequence[float]]:

@@ -11,7 +11,6 @@ from bench.timing import each_us
 from feedstore.replicas.replicas import Replica
 from feedstore.widecolumn.progress import Progress, Through
 
-NAME = "watermarks"
 NAMESPACE = f"bench{os.getpid()}marks"
 BEGAN_MS = 1_700_000_000_000
 AT_ONCE = 10_000
@@ -31,9 +30,9 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         replica(servers, f"{NAMESPACE}none") as none,
     ):
         _hold(Progress(held.progress), number)
-        context.say(f"{NAME}: {number:,} holds have passed")
+        context.say(f"{number:,} holds have passed")
         _park(Progress(parked.progress), number)
-        context.say(f"{NAME}: {number:,} deliveries were parked and have landed")
+        context.say(f"{number:,} deliveries were parked and have landed")
         _advance(Progress(none.progress), BEGAN_MS)
         looks = {name: _looks(place, calls) for name, place in (("held", held), ("parked", parked), ("none", none))}
         interleaved(looks, BLOCKS)

@@ -27,8 +27,6 @@ from workers.following.packs import Pack, cell_mutations, decode_bodies, packed
 from workers.following.topics import DELIVERIES
 from workers.queue.port import go_back, lag_of
 
-NAME = "writers"
-FANOUT_NAME = "writers-fanout"
 DRAIN_S = 900.0
 FANOUT_CHUNK = 1_000
 FANOUT_USERS = 100_000
@@ -83,7 +81,7 @@ class _Sample:
 def _measured(servers: Servers, context: Context, config: Config, what: str) -> list[Row]:
     cells_file = context.folder("cells") / "cells"
     cells = write_cells(cells_file, _mutations(config))
-    context.say(f"{NAME}: {what}: {cells:,} cells in the topic")
+    context.say(f"{what}: {cells:,} cells in the topic")
     table = feeds_of(config, "a")
 
     def native() -> _Sample:
@@ -100,7 +98,7 @@ def _measured(servers: Servers, context: Context, config: Config, what: str) -> 
         us = _processor_us(before, servers.processor_seconds(), cells, clusters)
         writer_us = sum(each["processor_s"] for each in said) / len(said) / cells * 1e6
         sample = _Sample([each["cells"] / each["seconds"] for each in said], {"writer": writer_us, **us})
-        context.say(f"{NAME}: {', '.join(f'{rate:,.0f}' for rate in sample.rates)} cells/s")
+        context.say(f"{', '.join(f'{rate:,.0f}' for rate in sample.rates)} cells/s")
         return sample
 
     sides = {"native": native, "one": lambda: drained("a"), "both": lambda: drained("a", "b")}
