@@ -9,8 +9,7 @@ from bench.measurements import MEASUREMENTS
 
 
 def run(chosen: argparse.Namespace, out: Path, scratch: Path) -> int:
-    taken = {name: (measure.__doc__, measure) for name, measure in MEASUREMENTS.items()}
-    return command.measure(chosen, command.context(chosen, out, scratch), out, taken)
+    return command.measure(chosen, command.context(chosen, out, scratch), out, MEASUREMENTS)
 
 
 if __name__ == "__main__":

@@ -123,9 +123,10 @@ def measure(
     chosen: argparse.Namespace,
     given: Context,
     out: Path,
-    measurements: Mapping[str, tuple[str | None, Measurement]],
+    measurements: Mapping[str, Callable[..., list[Row]]],
+    *before: object,
 ) -> int:
-    """Takes the chosen measurements, each with a word on what it is."""
+    """Takes the chosen measurements, each with a word on what it is. before: what they take before the context."""
     known = report.machine()
     known["options"] = {
         "actions": given.actions_count,
@@ -136,10 +137,9 @@ def measure(
     taken: dict[str, list[Row]] = {}
     failed: list[str] = []
     for name in chosen.names:
-        what, take = measurements[name]
-        given.say(f"{name}: {what}")
+        given.say(f"{name}: {measurements[name].__doc__}")
         try:
-            taken[name] = take(given)
+            taken[name] = measurements[name](*before, given)
         except Exception as error:  # noqa: BLE001  # one that fails must not cost the others their numbers
             traceback.print_exc()
             failed.append(name)

@@ -4,7 +4,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 from bench import command
@@ -68,9 +67,7 @@ def run(chosen: argparse.Namespace, out: Path, scratch: Path) -> int:
         with running(chosen.stack or scratch / "stack", context) as stack:
             (scratch / "native").mkdir()
             with native(stack.port("hbase-a", "zookeeper"), scratch / "native") as client:
-                servers = Servers(stack, client)
-                taken = {name: (each.__doc__, partial(each, servers)) for name, each in MEASUREMENTS.items()}
-                return command.measure(chosen, context, out, taken)
+                return command.measure(chosen, context, out, MEASUREMENTS, Servers(stack, client))
     except StackError as error:
         print(error, file=sys.stderr)
         return 2

@@ -199,8 +199,7 @@ def test_a_measurement_that_needs_no_redis_is_taken_without_one(
     both: dict[str, command.Measurement] = {"compared": compared, "alone": alone}
 
     def run(options: argparse.Namespace, out: Path, scratch: Path) -> int:
-        taken = {name: (None, each) for name, each in both.items()}
-        return command.measure(options, command.context(options, out, scratch), out, taken)
+        return command.measure(options, command.context(options, out, scratch), out, both)
 
     parsed = command.parser("bench", None, both, str(tmp_path / "out"))
     monkeypatch.setattr(sys, "argv", ["bench", "--size", "10", "--out", str(tmp_path / "out")])
