@@ -82,8 +82,7 @@ class _Conf:
 
     def write(self) -> None:
         for name, text in self.files.items():
-            path = self.folder / name
-            write_conf(path.parent, path.name, text)
+            write_conf(self.folder, name, text)
 
 
 def processes(role: str, cluster: str) -> list[SupervisedProcess]:

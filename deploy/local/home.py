@@ -185,8 +185,8 @@ def write(path: Path, text: str, mode: int) -> None:
     new.replace(path)
 
 
-def write_conf(folder: Path, name: str, text: str) -> Path:
-    """Writes one configuration file, readable by its owner only, and returns its path."""
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    write(folder / name, text, mode=0o600)
-    return folder / name
+def write_conf(folder: Path, name: str, text: str) -> None:
+    """Writes one configuration file, readable by its owner only."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write(path, text, mode=0o600)
