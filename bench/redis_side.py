@@ -1,10 +1,11 @@
 """The baseline: feeds as sorted sets in one Redis, written and read as people do with redis-py."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from bench.deliveries import CAP, Deliveries
+from bench.feeds import Feed
 
 if TYPE_CHECKING:
     import redis  # an extra, which a measurement without it does not need
@@ -32,11 +33,11 @@ def apply_deliveries(client: "redis.Redis", deliveries: Deliveries) -> float:
     return time.perf_counter() - began
 
 
-def fill_feed(client: "redis.Redis", user: int, entries: Sequence[tuple[int, int]]) -> None:
-    """Writes (pin, created_ms) entries."""
-    client.zadd(key(user), {str(pin): created_ms for pin, created_ms in entries})
+def fill(client: "redis.Redis", feeds: Iterable[Feed]) -> None:
+    for feed in feeds:
+        client.zadd(key(feed.user), {str(pin): created_ms for pin, created_ms in feed.entries})
 
 
-def feed_bytes(client: "redis.Redis", user: int) -> int:
-    """The memory of a feed as Redis accounts for it, every element counted."""
-    return int(client.execute_command("MEMORY USAGE", key(user), "SAMPLES", 0))
+def memory_bytes(client: "redis.Redis", feeds: Iterable[Feed]) -> int:
+    """The memory of feeds as Redis accounts for it, every element counted."""
+    return sum(int(client.execute_command("MEMORY USAGE", key(feed.user), "SAMPLES", 0)) for feed in feeds)

@@ -119,7 +119,7 @@ def _deleted(follows: FollowStore, store: CatalogReader, catalog: Catalog[HeldPi
             assert time.perf_counter() < began + LONG_S, f"pin {pin.pin}: seen by {list(seen)} only"
             if "process" not in seen and not catalog.begin([key]).result().records[key]:
                 seen["process"] = time.perf_counter() - began
-            if "store" not in seen and not _lives(key, store.fetch([key]).records[key]):
+            if "store" not in seen and live_pin(key, store.fetch([key]).records[key]) is None:
                 seen["store"] = time.perf_counter() - began
             time.sleep(LOOK_S)
         assert catalog.counts().fetches == fetches, "it was fetched again, and not heard of"
@@ -134,10 +134,6 @@ def _until_held(catalog: Catalog[HeldPin], key: bytes) -> int:
     assert catalog.begin([key]).result().records[key]
     assert catalog.counts().fetches == fetches
     return fetches
-
-
-def _lives(key: bytes, record: bytes) -> bool:
-    return live_pin(key, record) is not None
 
 
 @contextmanager

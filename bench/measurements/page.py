@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from bench import ours
+from bench import ours, redis_side
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import Feed, made_feeds
 from bench.redis_server import redis_client
-from bench.redis_side import fill_feed, key
+from bench.redis_side import key
 from bench.results import Row, at_most, interleaved, latencies, of_sides, percentile, ratios
 from bench.timing import each_us
 from feedstore.clocks import wall_ms
@@ -54,8 +54,7 @@ def measure(context: Context) -> list[Row]:
         ours.replica(config) as replica,
         redis_client(context.folder("redis")) as client,
     ):
-        for feed in plain:
-            fill_feed(client, feed.user, feed.entries)
+        redis_side.fill(client, plain)
         reader = ours.pages_of(replica)
         cursors = {feed.user: reader.page(feed.user, DEEP).cursor for feed in plain}
         _check(reader, client, plain[0], mixed[0], topped[0])

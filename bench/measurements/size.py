@@ -1,11 +1,10 @@
 """Bytes an entry: feeds of 1,000 on disk after a sweep, against the memory that they take in Redis."""
 
-from bench import ours
+from bench import ours, redis_side
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import made_feeds
 from bench.redis_server import redis_client
-from bench.redis_side import feed_bytes, fill_feed
 from bench.results import Row, at_most, ratios
 from feedstore.clocks import wall_ms
 from feedstore.following import FEEDS
@@ -27,10 +26,9 @@ def measure(context: Context) -> list[Row]:
         disk.append(ours.disk_bytes(config.home / "data" / replica.name) / entries)
         with redis_client(context.folder("redis")) as client:
             before = int(client.info("memory")["used_memory"])
-            for feed in feeds:
-                fill_feed(client, feed.user, feed.entries)
+            redis_side.fill(client, feeds)
             used.append((int(client.info("memory")["used_memory"]) - before) / entries)
-            accounted.append(sum(feed_bytes(client, feed.user) for feed in feeds) / entries)
+            accounted.append(redis_side.memory_bytes(client, feeds) / entries)
     return [
         Row("disk an entry after a sweep / Redis memory an entry", "x", ratios(disk, accounted), at_most(0.25)),
         Row("disk an entry after a sweep, every file of the cluster counted", "bytes", disk),

@@ -6,18 +6,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 
 from bench import ours
-from bench.catalog_records import stored, write
+from bench.catalog_records import write
 from bench.context import Context
 from bench.deliveries import CAP
 from bench.feeds import made_feeds
-from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, built, opened_stores
+from bench.measurements.catalog_pages import OWNERS, asked_of_follows, beside_ids, opened_stores, rates_of
 from bench.results import Row, at_least
 from bench.stack.servers import Servers, home
 from feedstore.app import services
 from feedstore.app.config import Config
 from feedstore.catalog.port import CatalogStore
 from feedstore.catalog.settings import PINS, CatalogSettings
-from feedstore.clocks import wall_ms
 from feedstore.domain import Pin, SavePin
 from feedstore.follows.port import MAX_PAGE, Request
 from feedstore.follows.store import FollowStore
@@ -64,18 +63,14 @@ def _record(follows: FollowStore, pins: dict[int, int]) -> None:
 def _builds(context: Context, follows: FollowStore, stores: Sequence[CatalogStore], pins: int) -> list[Row]:
     file = context.scratch / "catalog-records"
     write(file, pins)
-    read, from_follows, from_records = [], [], []
+    read, rates = [], []
     for _ in range(context.repeats):
         began = time.perf_counter()
         read.append(_read(follows) / (time.perf_counter() - began))
-        began = time.perf_counter()
-        made = built(stores, follows)
-        from_follows.append(made / (time.perf_counter() - began))
-        began = time.perf_counter()
-        loaded = stores[0].load(wall_ms(), stored(file))
-        from_records.append(loaded.records / (time.perf_counter() - began))
+        rates.append(rates_of(stores, follows, file))
         for store in stores:
             store.collect(1)
+    from_follows, from_records = zip(*rates, strict=True)
     what = f"{pins:,} records"
     return [
         Row(f"a build of {what} from MariaDB into both clusters, in use", "records/s", from_follows, at_least(60_000)),

@@ -6,13 +6,13 @@ import os
 from contextlib import ExitStack
 from functools import partial
 
+from bench import redis_side
 from bench.context import Context
 from bench.deliveries import CAP
-from bench.feeds import Feed, made_feeds
+from bench.feeds import made_feeds
 from bench.native import write_pages
 from bench.ours import fill
 from bench.redis_server import redis_client
-from bench.redis_side import feed_bytes, fill_feed
 from bench.results import Row, at_most, interleaved, percentile, ratios
 from bench.stack.servers import Servers, replica
 from feedstore.following import FEEDS, row_key
@@ -49,7 +49,9 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         sides = {kind: partial(read, kind) for kind in KINDS}
         interleaved(sides, 3)  # the code is warm, the blocks are not
         cold = interleaved(sides, context.repeats)
-    used = [_redis(context, feeds) / (count * CAP)]
+    with redis_client(context.folder("redis")) as client:
+        redis_side.fill(client, feeds)
+        used = [redis_side.memory_bytes(client, feeds) / (count * CAP)]
     return [
         Row("HFile bytes an entry / Redis memory an entry", "x", ratios(size["fast_diff"], used), at_most(0.2)),
         Row("with GZ blocks / Redis", "x", ratios(size["gz"], used)),
@@ -67,10 +69,3 @@ def measure(servers: Servers, context: Context) -> list[Row]:
         Row("Redis MEMORY USAGE an entry", "bytes", used),
         *(Row(f"native Get of 26, nothing cached, {kind}, p50", "us", taken) for kind, taken in cold.items()),
     ]
-
-
-def _redis(context: Context, feeds: list[Feed]) -> int:
-    with redis_client(context.folder("redis")) as client:
-        for feed in feeds:
-            fill_feed(client, feed.user, feed.entries)
-        return sum(feed_bytes(client, feed.user) for feed in feeds)
