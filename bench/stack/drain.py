@@ -1,7 +1,8 @@
 """`python -m bench.stack.drain HOME CLUSTER`: one writer of one cluster, until it has read all that is in the topic.
 
-It says "ready" when it is wired, begins at the next line of its input, and prints the cells that it wrote, the seconds
-from its first request to HBase until nothing was left to read, and its processor time in them, as JSON.
+It answers each of two lines in JSON: the first one when it is wired. With the second one it begins, and answers with
+the cells that it wrote, the seconds from its first request to HBase until nothing was left to read, and its processor
+time in them.
 """
 
 import json
@@ -58,7 +59,8 @@ def main() -> None:
     opened.replicas[cluster] = replace(replica, tables={**replica.tables, FEEDS: feeds})
     wiring.refuse_unsafe(opened, config, [cluster])
     stage = wiring.writer(opened, config, cluster)
-    print("ready", flush=True)
+    sys.stdin.readline()
+    print("{}", flush=True)
     sys.stdin.readline()
     while stage.step() or lag_of(opened.queue, DELIVERIES, writer_group(cluster)):
         pass

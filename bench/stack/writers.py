@@ -2,14 +2,14 @@
 `BufferedMutator` with the same cells.
 """
 
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
+from bench.children import answering
 from bench.context import Context
 from bench.native import write_cells
 from bench.ours import ports
@@ -185,28 +185,14 @@ def _start_over(config: Config, clusters: Sequence[str]) -> None:
 
 def _drain(config: Config, clusters: Sequence[str], cells: int) -> list[dict[str, float]]:
     """Runs a writer of each of the clusters, all from the same moment."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "bench.stack.drain", str(config.home), cluster],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for cluster in clusters
-    ]
-    try:
-        for process in processes:
-            assert process.stdout
-            assert process.stdout.readline() == "ready\n"
-        for process in processes:
-            assert process.stdin
-            process.stdin.write("\n")
-            process.stdin.flush()
-        said = [json.loads(process.communicate(timeout=DRAIN_S)[0]) for process in processes]
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
+    words = [sys.executable, "-m", "bench.stack.drain", str(config.home)]
+    with ExitStack() as stack, ThreadPoolExecutor(len(clusters)) as pool:
+        writers = [
+            stack.enter_context(answering([*words, cluster], config.home / f"drain-{cluster}.log", DRAIN_S))
+            for cluster in clusters
+        ]
+        for writer in writers:
+            writer.ask("be ready")
+        said = list(pool.map(lambda writer: writer.ask("begin"), writers))
     assert all(each["cells"] == cells for each in said), (said, cells)
     return said
