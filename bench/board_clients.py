@@ -29,6 +29,7 @@ from feedstore.domain import Pin, PinSaved, RespaceAsked, SavePin
 from feedstore.follows import mysql, sqlite
 from feedstore.follows.port import Request, actions_in
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from workers.boards import Respacing
 from workers.boards.walks import checked
 
@@ -86,9 +87,8 @@ class Verdict:
 def fill(store: FollowStore, pins: int) -> None:
     """A board of so many pins, a few ms apart, some of one ms."""
     first_ms = wall_ms() - 100 * pins
-    for start in range(1, pins + 1, _BATCH):
-        some = [Pin(pin, OWNER, BOARD, first_ms + pin // 2) for pin in range(start, min(start + _BATCH, pins + 1))]
-        answers = store.record([Request(SavePin(pin)) for pin in some])
+    for some in chunks(range(1, pins + 1), _BATCH):
+        answers = store.record([Request(SavePin(Pin(pin, OWNER, BOARD, first_ms + pin // 2))) for pin in some])
         store.index(pins=[answer for answer in answers if isinstance(answer, PinSaved)])
     forget_outbox(store)
 

@@ -39,6 +39,7 @@ from feedstore.app import config as configuration
 from feedstore.domain import Action, DeletePin, Follow, Followee, Pin, SavePin, Unfollow, board, user
 from feedstore.following import FEEDS, columns, feed_table, feeds_ascending, row_key
 from feedstore.follows.port import ActionRefusedError, Request
+from feedstore.portions import chunks
 from feedstore.widecolumn import DeleteColumns, Put
 from feedstore.widecolumn.progress import progress_table
 from feedstore.widecolumn.rocksdb import files as rocksdb_files
@@ -167,8 +168,8 @@ class Round:
 
     def record(self, actions: Sequence[Action]) -> None:
         with closing(wiring.open_ports(self.config, "read", feeds=False)) as ports:
-            for start in range(0, len(actions), AT_ONCE):
-                self._record(ports, actions[start : start + AT_ONCE])
+            for some in chunks(actions, AT_ONCE):
+                self._record(ports, some)
 
     def _record(self, ports: Ports, actions: Sequence[Action]) -> None:
         answers = ports.follows.record([Request(action) for action in actions])

@@ -38,8 +38,7 @@ class OrderedBoard:
         self._items: Any = Item.objects
         with connection.schema_editor() as editor:
             editor.create_model(Item)
-        for start in range(0, items, BATCH):
-            self._items.bulk_create(Item(order=order) for order in range(start, min(start + BATCH, items)))
+        self._items.bulk_create((Item(order=order) for order in range(items)), batch_size=BATCH)
 
     def move(self, position: int, to: int) -> None:
         with transaction.atomic():

@@ -21,6 +21,7 @@ from feedstore.following import FEEDS, mutations
 from feedstore.following.pages import FeedPages
 from feedstore.follows.port import Request
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from feedstore.replicas.attempts import InPlace
 from feedstore.replicas.replicas import Replica, Replicas, ReplicaSource
 from feedstore.widecolumn import Mutation
@@ -111,8 +112,8 @@ def disk_bytes(path: Path) -> int:
 
 def record(follows: FollowStore, requests: Sequence[Request]) -> None:
     """Records actions, none of which may be refused."""
-    for start in range(0, len(requests), RECORDED_AT_ONCE):
-        for answer in follows.record(requests[start : start + RECORDED_AT_ONCE]):
+    for some in chunks(requests, RECORDED_AT_ONCE):
+        for answer in follows.record(some):
             assert not isinstance(answer, Exception), answer
 
 

@@ -6,6 +6,8 @@ from itertools import chain
 from statistics import median
 from typing import Literal, TypeVar
 
+from feedstore.portions import chunks
+
 Sample = TypeVar("Sample")
 
 Verdict = Literal["met", "missed", "not measured", ""]
@@ -93,8 +95,7 @@ def of_sides(words: Mapping[str, str], at: Mapping[str, Mapping[str, Sequence[fl
 def latencies(blocks: Mapping[str, Sequence[list[float]]], at_once: int) -> dict[str, dict[str, list[float]]]:
     """The `p50` and the `p99` of each side, a sample for every `at_once` of its blocks of latencies."""
     samples = {
-        side: [list(chain.from_iterable(taken[start : start + at_once])) for start in range(0, len(taken), at_once)]
-        for side, taken in blocks.items()
+        side: [list(chain.from_iterable(some)) for some in chunks(taken, at_once)] for side, taken in blocks.items()
     }
     return {
         share: {side: [percentile(each, value) for each in taken] for side, taken in samples.items()}

@@ -24,6 +24,7 @@ from feedstore.following import Limits, feed_table, mutations
 from feedstore.follows import sqlite
 from feedstore.follows.port import Request
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 from feedstore.widecolumn.progress import Progress, progress_table
 from tests.queue.memory_queue import MemoryQueue
 from tests.widecolumn.memory_store import MemoryStore
@@ -99,8 +100,7 @@ class _User:
         progress = Progress(MemoryStore(progress_table(limits.purge_window_ms)))
         self._writer = Writer("a", self._feeds, progress, store, self._queue, limits)
         self._consumer = self._queue.consumer(DELIVERIES, "bench")
-        for start in range(0, follows, 1_000):
-            some = self._followees[start : start + 1_000]
+        for some in chunks(self._followees, 1_000):
             store.record([Request(Follow(me, user(each))) for each in some])
             now = wall_ms()
             store.index(edges=[Edge(me, user(each), now, active=True) for each in some])

@@ -17,6 +17,7 @@ from bench.context import Context
 from bench.deliveries import CAP, Deliveries
 from bench.results import Row, interleaved, ratios
 from feedstore.following import columns, feed_table, row_key
+from feedstore.portions import chunks
 from feedstore.widecolumn import PutCells
 from feedstore.widecolumn.arrays import gathered
 from feedstore.widecolumn.hbase.encoding import DURABILITY, FAMILY
@@ -134,8 +135,8 @@ def _structs(batch: Cells) -> None:
     for row, column, timestamp in batch.plain:
         puts.setdefault((row, timestamp), []).append(structs.TColumnValue(FAMILY, column, b""))
     items = [structs.TPut(row, puts[row, ts], ts, DURABILITY["disk"]) for row, ts in sorted(puts)]
-    for first in range(0, len(items), CELLS_MAX):
-        client._send("putMultiple", table=HBASE_NAME, tputs=items[first : first + CELLS_MAX])  # noqa: SLF001
+    for some in chunks(items, CELLS_MAX):
+        client._send("putMultiple", table=HBASE_NAME, tputs=some)  # noqa: SLF001
 
 
 def _arrays(cluster: RocksCluster, batch: Cells) -> None:

@@ -12,6 +12,7 @@ from feedstore.domain import Edge, Follow, Pin, SavePin, user
 from feedstore.following import FEEDS, row_key
 from feedstore.follows.port import Request
 from feedstore.follows.store import FollowStore
+from feedstore.portions import chunks
 
 FIRST_FOLLOWER = 1_000
 INDEXED_AT_ONCE = 5_000
@@ -94,7 +95,5 @@ def _check(config: Config, pin: Pin, last: int) -> None:
 
 def index_followers(follows: FollowStore, owner: int, size: int) -> None:
     """Index rows of so many followers, as the expander leaves them; a fanout reads nothing else."""
-    last = FIRST_FOLLOWER + size
-    for start in range(FIRST_FOLLOWER, last, INDEXED_AT_ONCE):
-        some = range(start, min(last, start + INDEXED_AT_ONCE))
+    for some in chunks(range(FIRST_FOLLOWER, FIRST_FOLLOWER + size), INDEXED_AT_ONCE):
         follows.index(edges=[Edge(follower, user(owner), wall_ms(), active=True) for follower in some])

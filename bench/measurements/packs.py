@@ -8,6 +8,7 @@ from bench.deliveries import CAP, Deliveries
 from bench.results import Row, at_most, interleaved, ratios
 from feedstore.domain import Pin, PinSaved
 from feedstore.following import MAX_CHUNK, feed_table, mutations
+from feedstore.portions import chunks
 from feedstore.widecolumn import Put
 from feedstore.widecolumn.arrays import gathered
 from workers.following.messages import Block, Delivery, decode_delivery, encode_delivery
@@ -71,15 +72,13 @@ def _one_by_one(lot: Lot) -> int:
 
 
 def _lots(deliveries: Deliveries, most: int) -> Iterator[Lot]:
-    groups = [*deliveries.groups()][-most * LOT :]
-    for start in range(0, len(groups), LOT):
-        yield [each for group in groups[start : start + LOT] for each in _of(deliveries, group)]
+    for groups in chunks([*deliveries.groups()][-most * LOT :], LOT):
+        yield [each for group in groups for each in _of(deliveries, group)]
 
 
 def _of(deliveries: Deliveries, group: range) -> Iterator[Delivery]:
     """The deliveries of one action: a pin to many, or many pins to one. Each user has a time of their own."""
-    for start in range(group.start, group.stop, MAX_CHUNK):
-        some = range(start, min(start + MAX_CHUNK, group.stop))
+    for some in chunks(group, MAX_CHUNK):
         rows = dict.fromkeys((deliveries.users[at], FIRST_MS + deliveries.users[at]) for at in some)
         pins = dict.fromkeys((deliveries.pins[at], deliveries.created_ms[at]) for at in some)
         pin, created_ms = next(iter(pins))

@@ -22,7 +22,7 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from deploy.local import Stack
 from deploy.local.signals import unwinding
 from feedstore.app.config import FILE_NAME
 from feedstore.catalog.settings import PINS
+from feedstore.portions import chunks
 from tests.cli.command import Cli
 from tests.soak.clients import FIRST_OWNER, Load, Seen
 from tests.soak.database import Database, database
@@ -278,9 +279,9 @@ def _land(ports: Ports, site: Site, say: Callable[[str], None]) -> bool:
 def _lost(ports: Ports, seen: Seen) -> list[str]:
     """What was acknowledged and is not stored, and what is stored of clients that left."""
     lost = []
-    for pins in _portions(seen.left):
+    for pins in chunks(seen.left, _AT_ONCE):
         lost += [f"pin {pin} is stored, and its client left before it had asked" for pin in ports.follows.pins(pins)]
-    for pins in _portions(seen.saved):
+    for pins in chunks(seen.saved, _AT_ONCE):
         states = ports.follows.pins(pins)
         for pin in pins:
             if pin not in states:
@@ -288,10 +289,6 @@ def _lost(ports: Ports, seen: Seen) -> list[str]:
             elif pin in seen.deleted and states[pin].deleted_ms is None:
                 lost.append(f"the deletion of pin {pin} was acknowledged and is not stored")
     return lost
-
-
-def _portions(pins: Sequence[int]) -> Iterable[Sequence[int]]:
-    return (pins[first : first + _AT_ONCE] for first in range(0, len(pins), _AT_ONCE))
 
 
 if __name__ == "__main__":
