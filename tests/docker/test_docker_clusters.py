@@ -16,6 +16,7 @@ from deploy import monitoring
 from deploy.docker import names
 from deploy.docker.clusters import Clusters, run_check
 from deploy.drills.regions import regions
+from tests.cli.command import eventually
 
 pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
@@ -54,11 +55,7 @@ def docker(*words: str) -> str:
 
 
 def until(what: str, found: Callable[[], Any]) -> Any:
-    deadline = time.monotonic() + PATIENCE_S
-    while not (value := found()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.2)
-    return value
+    return eventually(found, what, PATIENCE_S)
 
 
 def followed_board(web: httpx.Client) -> int:

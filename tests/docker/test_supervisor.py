@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.docker.supervisor import ASK_S, restart_delay_s
+from tests.cli.command import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -55,18 +56,11 @@ class Running:
         return [line for line in self._log.read_text().splitlines() if part in line]
 
     def until(self, part: str, count: int = 1) -> list[str]:
-        wait(lambda: len(self.lines(part)) >= count)
+        eventually(lambda: len(self.lines(part)) >= count, part)
         return self.lines(part)
 
     def pid(self, name: str) -> int:
         return int(self.until(f"{name}: started, process ")[-1].split("process ")[1].split(",")[0])
-
-
-def wait(done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def is_alive(pid: int) -> bool:
@@ -146,7 +140,7 @@ def test_one_that_was_suspended_while_a_server_waits_goes_on(start: Callable[...
         running.until("other: started")
         running.process.send_signal(signal.SIGSTOP)
         resumed_s = time.monotonic() + 3 * ASK_S
-        wait(lambda: time.monotonic() > resumed_s)  # what it waits for is over meanwhile
+        eventually(lambda: time.monotonic() > resumed_s, "what it waits for is over meanwhile")
         running.process.send_signal(signal.SIGCONT)
         listener.listen()
         running.until("server: started")

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 import pytest
 
 from deploy.drills import container_agent
+from tests.cli.command import eventually
 
 NAME = f"drilled-{os.getpid()}"
 
@@ -47,9 +48,7 @@ def state_of(pid: int) -> str:
 
 
 def until_state(pid: int, state: str) -> None:
-    deadline = time.monotonic() + 10
-    while state_of(pid) != state:
-        assert time.monotonic() < deadline, state_of(pid)
+    eventually(lambda: state_of(pid) == state, f"state {state}")
 
 
 def test_a_signal_reaches_the_servers_of_a_name_and_says_when(server: "subprocess.Popen[bytes]") -> None:

@@ -25,9 +25,7 @@ def hosts(request: pytest.FixtureRequest) -> Iterator[Hosts]:
         return
     request.getfixturevalue("clusters")
     yield Hosts.connect()
-    deadline = time.monotonic() + PATIENCE_S
-    while lack := run_check(names.container("b-gateway-2")):
-        assert time.monotonic() < deadline, lack
+    eventually(lambda: not run_check(names.container("b-gateway-2")), "b-gateway-2 is ready again", PATIENCE_S)
 
 
 def test_every_host_of_the_clusters_is_there_with_its_role(hosts: Hosts) -> None:

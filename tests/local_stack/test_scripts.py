@@ -9,10 +9,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+
+from tests.cli.command import eventually
 
 pytestmark = pytest.mark.processes
 
@@ -81,11 +82,8 @@ def test_ctrl_c_ends_what_the_ci_runs_beside_its_steps(tmp_path: Path) -> None:
     python.chmod(0o755)
     running = subprocess.Popen(words, env=environ, start_new_session=True, stdout=subprocess.PIPE)
     try:
-        deadline = time.monotonic() + 30
         # If it came before the step has begun, bash would wait for the step, as for one that ignores Ctrl-C.
-        while not all((tmp_path / each).exists() for each in ("other", "step")):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually(lambda: all((tmp_path / each).exists() for each in ("other", "step")), "both have begun")
         assert running.stdout is not None
         running.stdout.close()
         os.killpg(running.pid, signal.SIGINT)
@@ -131,16 +129,11 @@ def test_a_stack_of_a_target_of_make_is_stopped_whatever_ends_it(
     )
     running = subprocess.Popen(words, cwd=tmp_path, start_new_session=True, stdout=subprocess.DEVNULL)
     try:
-        deadline = time.monotonic() + 30
         for each in ("under-way", "stopping"):
-            while not (tmp_path / each).exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            eventually((tmp_path / each).exists, each)
             os.killpg(running.pid, number)  # the second one is of somebody impatient
         (tmp_path / "seen").touch()
-        while not (tmp_path / "down").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        eventually((tmp_path / "down").exists, "it is down")
         assert re.search(r"down --home own-\w+$", (tmp_path / "down").read_text())
     finally:
         with contextlib.suppress(ProcessLookupError):
