@@ -478,8 +478,8 @@ def _save(store: FollowStore, first: int, count: int) -> None:
 @contextmanager
 def _without_boards() -> Iterator[None]:
     with (
-        patch.object(sqlite_boards, "drop", lambda *_: None),
-        patch.object(sqlite_boards, "changed", lambda *_: None),
+        patch.object(sqlite_boards, sqlite_boards.drop.__name__, lambda *_: None),
+        patch.object(sqlite_boards, sqlite_boards.end_quiet.__name__, lambda *_: None),
     ):
         yield
 

@@ -22,11 +22,12 @@ from bench import hbase as hbase_bench
 from bench.children import Child, ChildError, answering, child, without_settings
 from bench.context import Context
 from bench.deliveries import Deliveries
-from bench.measurements import MEASUREMENTS, http
+from bench.measurements import MEASUREMENTS, boards, http
 from bench.ours import make_home
 from bench.redis_server import MissingServerError, redis_server
 from bench.results import Row
 from bench.stack import arriving, trim
+from feedstore.follows import sqlite_boards
 from tests.cli.command import eventually
 
 
@@ -160,6 +161,13 @@ def test_an_answer_that_is_none_does_not_fail_the_pages_after_it() -> None:
             ask(1)
         assert ask(1) == "a"
         serving.join(60)
+
+
+def test_what_boards_add_to_an_index_write_can_be_left_out() -> None:
+    nowhere: Any = None
+    with boards._without_boards():
+        sqlite_boards.drop(nowhere, [(1, 2)])
+        sqlite_boards.end_quiet(nowhere, [1])
 
 
 def test_a_stream_of_writes_that_fails_is_no_rate() -> None:
