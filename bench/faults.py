@@ -514,7 +514,7 @@ def main() -> None:
 
 def made(home: Path) -> Path:
     """A home in files."""
-    create(home, {}, cap=CAP, slack=30)
+    create(home, {}, {"cap = 1000": f"cap = {CAP}", "slack = 250": "slack = 30"})
     return home
 
 

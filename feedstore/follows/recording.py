@@ -59,7 +59,7 @@ class ShardRequest(NamedTuple):
         """Whether a key with this fingerprint is that of this request. An earlier program put the time of a pin into it
         even if the client gave none.
         """
-        return stored == self.fingerprint or (not self.is_dated and stored == fingerprint(self.action))
+        return stored == self.fingerprint or (not self.is_dated and stored == fingerprint(self.action, is_dated=True))
 
 
 def fingerprint(action: Action, *, is_dated: bool) -> bytes:
