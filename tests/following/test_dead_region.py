@@ -20,6 +20,8 @@ from workers.pipeline.stage import STEP_S
 from workers.queue.port import Consumer, Message
 
 pytestmark = pytest.mark.long
+COMPARED = pytest.mark.xdist_group("without_the_fault")
+"""Tests that share what a writer does without a fault: in one process, which finds that out once."""
 
 SECONDS = 900 if FULL else 300
 BATCH = 10
@@ -134,6 +136,7 @@ def without_the_fault() -> dict[int, Run]:
     return {rows: run(rows, None) for rows in (1, 32)}
 
 
+@COMPARED
 @pytest.mark.parametrize(
     ("rows", "together"), [(1, None), (32, None), (1, 10)], ids=["small messages", "large messages", "packs"]
 )
@@ -206,6 +209,7 @@ def test_rule_12_purges_of_other_rows_land_while_a_region_is_away() -> None:
     bench.run(lambda: refilled() >= healthy, seconds=30)
 
 
+@COMPARED
 @pytest.mark.parametrize("fail_s", [0.02, 30.0])
 def test_rule_12_ticks_that_cannot_be_noted_cost_other_messages_an_eighth_of_the_time(
     fail_s: float, without_the_fault: dict[int, Run]
