@@ -29,6 +29,7 @@ from bench.results import Row
 from bench.stack import arriving, trim
 from feedstore.follows import sqlite_boards
 from tests.cli.command import eventually
+from tests.cli.template import Forked
 
 
 class BrokenError(Exception):
@@ -266,8 +267,9 @@ def test_the_servers_of_a_killed_bench_end_with_their_files(tmp_path: Path, monk
 @pytest.mark.processes
 @pytest.mark.parametrize("name", ["board_clients", "crowds", "faults", "http_servers", "storm", "unfollows", "wide"])
 def test_a_bench_that_is_ended_takes_away_what_it_has_made(tmp_path: Path, name: str) -> None:
-    words = [sys.executable, "-m", f"bench.{name}"]
-    with subprocess.Popen(words, env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.DEVNULL) as process:
+    program = f"import runpy; runpy.run_module('bench.{name}', run_name='__main__')"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with Forked(["-c", program], env=environment, stdout=subprocess.DEVNULL) as process:
         try:
             # In its folder: a folder that a signal meets while it is made stays, whatever the program does.
             eventually(lambda: [*tmp_path.glob("*/*")], "it has begun")

@@ -1,8 +1,6 @@
 """A short siege: what does not depend on how fast the machine is. `make siege` is the whole one."""
 
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 
 import psutil
@@ -10,6 +8,7 @@ import pytest
 
 from bench.siege import line, siege
 from tests.cli.command import eventually
+from tests.cli.template import Forked
 
 
 @pytest.mark.processes
@@ -33,7 +32,7 @@ siege._fill = lambda _: None
 sys.argv = ["siege", "--seconds", "600", "--connections", "1"]
 sys.exit(siege.main())
 """
-    with subprocess.Popen([sys.executable, "-c", program]) as process:
+    with Forked(["-c", program]) as process:
         try:
             eventually(lambda: len(psutil.Process(process.pid).children()) == 2, "a server and its adversaries run")
             server, adversaries = psutil.Process(process.pid).children()

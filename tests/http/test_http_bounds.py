@@ -9,8 +9,6 @@ import os
 import signal
 import socket
 import struct
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
@@ -22,7 +20,8 @@ from raw import GET, POST, connect, forever, send
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from feedstore.http import connections
-from tests.cli.command import DEADLINE_S, Cli, eventually
+from tests.cli import template
+from tests.cli.command import DEADLINE_S, FEEDCTL, Cli, eventually
 
 MIB = 1024 * 1024
 PATIENCE_S = 2.0
@@ -388,9 +387,8 @@ def test_a_connection_without_a_request_does_not_keep_a_server_from_its_end(insi
 @pytest.mark.parametrize("limit", [512, 1_600])
 def test_fewer_file_descriptors_than_may_be_needed_are_refused_at_the_start(cli: Cli, limit: int):
     """By 1,000 connections, and by two clusters whose files may be 256 each."""
-    python = f"{sys.executable} -c 'from workers.cli import main; main()'"
-    words = ["sh", "-c", f"ulimit -n {limit}; exec {python} --home {cli.home} serve --port 0"]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+    program = f"import resource; resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit})); {FEEDCTL}"
+    ended = template.run(program, "--home", cli.home, "serve", "--port", 0, timeout_s=DEADLINE_S)
     assert ended.returncode == 2, ended
     assert "http.connections" in ended.stderr
     assert "ulimit -Hn" in ended.stderr
