@@ -968,7 +968,9 @@ class Sender:
 def letters_of(
     topic: DeadTopic, senders: list[Sender], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[dead_letters.KafkaDeadLetters, list[object]]:
-    """Dead letters whose producers are these, one after the other; and the version that each of them is told."""
+    """Dead letters whose producers are these, one after the other; and the version that each of them is told. No broker
+    deletes what they have dropped.
+    """
     versions: list[object] = []
     following = iter(senders)
 
@@ -976,7 +978,11 @@ def letters_of(
         versions.append(version)
         return next(following)
 
+    def unreachable(_: KafkaAddress) -> Any:
+        raise QueueUnavailableError("no broker answers")
+
     monkeypatch.setattr(producers, "producer", opened)
+    monkeypatch.setattr(dead_letters, "connect", unreachable)  # the real one would wait for it for ten seconds
     return dead_letters.KafkaDeadLetters(ADDRESS, cast(Any, topic)), versions
 
 
