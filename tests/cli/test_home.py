@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from feedstore.app import config as configuration
 from feedstore.errors import ConfigError
 from feedstore.metering import Counting
-from tests.cli.command import Cli
+from tests.cli.command import DEADLINE_S, Cli, eventually
 from tests.metering.readings import value
 from workers import cli as cli_package
 from workers.app import home
@@ -214,6 +214,31 @@ def test_a_second_worker_is_refused_and_told_who_holds_the_home(cli: Cli) -> Non
         assert f"pid {worker.pid}" in stderr
         assert cli.json("status")["worker"] == {"pid": worker.pid, "stopped": None}
     assert cli.json("status")["worker"] is None
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("words", [("work",), ("serve", "--port", "0")], ids=["work", "serve"])
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["removed", "replaced"])
+def test_a_worker_whose_home_is_removed_or_replaced_ends_and_says_so(
+    cli: Cli, words: tuple[str, ...], is_replaced: bool
+) -> None:
+    cli("follow", 1, "--user", 2)
+    cli("save-pin", 101, "--owner", 2, "--board", 9)
+    with cli.spawn(*words) as worker:
+        try:
+            eventually(lambda: cli("verify", code=None).exit_code == 0, "the worker has written both clusters")
+            aside = cli.home.rename(cli.home.with_name("aside"))
+            if is_replaced:
+                cli("init")
+            _, stderr = worker.communicate(timeout=DEADLINE_S)
+        finally:
+            worker.kill()
+
+    assert worker.returncode == 2, stderr
+    assert f"{cli.home} was removed or replaced" in stderr.decode()
+    for left in [Cli(aside), cli] if is_replaced else [Cli(aside)]:
+        left.work()
+        left("verify")
 
 
 @pytest.fixture

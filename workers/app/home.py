@@ -114,6 +114,18 @@ def worker_lock(home: Path) -> Iterator[int]:
         os.close(file)
 
 
+def is_gone(home: Path, lock: int) -> bool:
+    """Whether the home was removed, or another one was put in its place, since a worker took it. lock: of
+    `worker_lock`. False if that cannot be seen now.
+    """
+    try:
+        return not os.path.samestat((home / LOCK_NAME).stat(), os.fstat(lock))
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+
+
 def note_stopped(lock: int, why: str | None) -> None:
     """Notes next to the lock that its worker has stopped by itself though its process runs; None: that it works."""
     line = b"" if why is None else b" ".join(why.encode(errors="replace").split())[:_WHY_BYTES_MAX] + b"\n"

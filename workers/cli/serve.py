@@ -29,7 +29,7 @@ from workers.app import home, logs, memory_tuning, metering, targets, wiring
 from workers.app.home import HomeBusyError
 from workers.app.queue_status import LazyQueues, OpenQueues
 from workers.cli.output import note, say
-from workers.cli.session import Session, pass_session
+from workers.cli.session import Session, end_if_gone, pass_session
 from workers.cli.signals import stopping
 from workers.following.ports import Ports
 from workers.pipeline.burials import TooManyDeadLettersError
@@ -126,7 +126,12 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
         wiring.warn_of_partitions(ports, config)
         queues = OpenQueues(ports)
         with _serving(config, services, queues, listener, ports.meter, ports.tracer, owns_clusters=True) as server:
-            ended = _Ended(server, stop, config.http.drain_ms / 1_000)
+            has_ended = _Ended(server, stop, config.http.drain_ms / 1_000)
+
+            def ended() -> bool:
+                end_if_gone(config.home, lock)
+                return has_ended()
+
             for times, rest_s in enumerate(itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1]))):
                 _note_stopped(queues, lock, None)
                 for_good = False

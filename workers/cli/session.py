@@ -20,6 +20,7 @@ from feedstore.settings import duration_ms
 from feedstore.tracing import UNTRACED, Tracer
 from feedstore.widecolumn import Access, DamagedError
 from workers.app import home, logs
+from workers.cli.output import note
 
 if TYPE_CHECKING:
     from feedstore.follows.store import FollowStore
@@ -63,6 +64,18 @@ class Parsed(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
             return self._read(value) if isinstance(value, str) else value
         except (ValueError, ConfigError) as error:
             self.fail(str(error), param, ctx)
+
+
+def end_if_gone(path: Path, lock: int) -> None:
+    """Ends this process if the home that it holds as a worker was removed, or another one was put in its place. lock:
+    the home's.
+
+    Nothing is closed: RocksDB writes its last files by their names, and so into the home that is there now. Nothing is
+    lost by that, as if the process were killed. The processes of writers end with this one.
+    """
+    if home.is_gone(path, lock):
+        note(f"Error: {path} was removed or replaced while this worker held it: start the worker again")
+        os._exit(USAGE)
 
 
 def read_id(digits: str) -> int:

@@ -22,7 +22,15 @@ from workers.app import rebuild as rebuilding
 from workers.app.metering import MetricsEndpoint
 from workers.app.writer_process import WriterProcess
 from workers.cli.output import ProgressLine, ago
-from workers.cli.session import DURATION, CommandRefusedError, Parsed, Session, TryLaterError, pass_session
+from workers.cli.session import (
+    DURATION,
+    CommandRefusedError,
+    Parsed,
+    Session,
+    TryLaterError,
+    end_if_gone,
+    pass_session,
+)
 from workers.cli.signals import Stop, stopping
 from workers.following import landed
 from workers.following.groups import EXPANDER, TICKERS, writer_group
@@ -69,7 +77,8 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
     it as long as --wait says. If it still does not answer, the exit status is 3, and the error names it. The messages
     for it stay in the queue.
 
-    A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again.
+    A home has one worker. SIGTERM and SIGINT end it after its current step; uncommitted messages are read again. It
+    ends by itself, with status 2, if its home is removed or replaced.
 
     With --metrics, the worker serves its metrics and those of its writers at /metrics, for Prometheus
     (docs/metrics.md). With port 0 it takes a free port, which the log names. The work is traced if feed.toml says where
@@ -91,7 +100,7 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
     feeds = served and not until_idle and session.config.worker.canary_ms is not None
     with (
         stopping() as stop,
-        session.lock(),
+        session.lock() as lock,
         session.writers() as writers,
         metering.serving(session.config, metrics_at, "work") as endpoint,
         contextlib.ExitStack() as opened,
@@ -105,7 +114,7 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
         if ports is None:
             return
         ends = partial(all_idle, session, ports, away_s=wait_ms / 1_000) if until_idle else None
-        run_worker(session, ports, writers, stop, ends, endpoint)
+        run_worker(session, ports, writers, stop, ends, endpoint, partial(end_if_gone, session.config.home, lock))
 
 
 Ends = Callable[[Worker], until.End]
@@ -153,12 +162,13 @@ def run_worker(
     stop: Stop,
     ends: Ends | None,
     endpoint: MetricsEndpoint | None,
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs a worker until `stop` is set or the `End` that `ends` makes says so. The writers are processes of their own,
     which continue afterwards.
 
     ports: opened for reading, because the writers own the clusters. endpoint: serves the counts of all processes; None:
-    they are not wanted.
+    they are not wanted. look: is called all the time.
 
     Raises UnsafeTopicsError, and what `run_until` raises.
     """
@@ -174,9 +184,9 @@ def run_worker(
             looking += wiring.canaries(ports, config)
         worker = wiring.worker(ports, config, writers, looking)
         if ends is None:
-            _run(worker, ports, stop, lambda: False)
+            _run(worker, ports, stop, lambda: False, look)
         else:
-            run_until(ends(worker), ports, worker, stop)
+            run_until(ends(worker), ports, worker, stop, look=look)
 
 
 def work_until_landed(
@@ -209,8 +219,9 @@ def run_until(
     worker: Worker,
     stop: Stop,
     stopped: str = "stopped before everything had landed; nothing is lost: continue with feedctl work",
+    look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs a worker until it may end. stopped: the message if it was stopped before that.
+    """Runs a worker until it may end. stopped: the message if it was stopped before that. look: as in `run_worker`.
 
     Raises:
         TryLaterError, StoppedError: it was stopped before that, or ended without clusters that are away.
@@ -235,7 +246,7 @@ def run_until(
                 return True
         return time.monotonic() >= ends_by_s
 
-    _run(worker, ports, stop, ended)
+    _run(worker, ports, stop, ended, look)
     if not end.yes:
         raise stop.error(stopped)
     if end.away:
@@ -243,10 +254,11 @@ def run_until(
         raise TryLaterError(f"everything else has landed; nothing is lost, what is left waits in the queue: {away}")
 
 
-def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -> None:
+def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool], look: Callable[[], None]) -> None:
     progress = ProgressLine("work", redraw_s=1.0)
 
     def over() -> bool:
+        look()
         if progress.due():
             with contextlib.suppress(QueueUnavailableError):
                 waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
