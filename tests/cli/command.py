@@ -100,8 +100,8 @@ class Cli:
         """
         config = configuration.load(self.home, os.environ)
         with private(), worker_lock(config.home), closing(wiring.open_ports(config, "write")) as ports:
-            worker = wiring.worker(ports, config)
-            run_until(all_idle(Session(self.home, "error"), ports, worker), ports, worker, Stop())
+            session, worker = Session(self.home, "error"), wiring.worker(ports, config)
+            run_until(session, all_idle(session, ports, worker), ports, worker, Stop())
 
     def set(self, key: str, value: str) -> None:
         """Changes a line of feed.toml."""

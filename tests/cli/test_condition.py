@@ -20,6 +20,7 @@ from tests.cli.template import run
 from workers.app import home
 from workers.app.rebuild import recreate
 from workers.cli.condition import BEHIND_MS, PARKED_MS, WAITS_MS, ClusterStatus, Condition, Disk, problems
+from workers.cli.session import Session
 from workers.cli.signals import Stop
 from workers.cli.status import workers
 from workers.cli.top import LastLook, rendered
@@ -188,12 +189,13 @@ def test_a_rebuild_that_was_given_up_is_known_though_no_worker_runs():
 
 def test_a_cluster_that_is_being_rebuilt_is_known_before_its_first_tick(filled: Cli):
     """As after a rebuild that was killed."""
+    session = Session(filled.home, "error")
     with home.worker_lock(filled.home), filled.ports(feeds=False) as ports:
         recreate(
             ports,
             configuration.load(filled.home, {}),
             "b",
-            lambda worker: run_until(recorded_landed(ports, ports.replicas, worker), ports, worker, Stop()),
+            lambda worker: run_until(session, recorded_landed(ports, ports.replicas, worker), ports, worker, Stop()),
             lambda _: None,
         )
     assert filled.json("status", code=1)["clusters"]["b"]["behind_ms"] is None

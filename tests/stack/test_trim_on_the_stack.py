@@ -125,8 +125,8 @@ def test_without_the_refill_the_page_stays_short(real: Cli) -> None:
     real("unfollow", NOT_REFILLED, "--user", NEW)
     with real.ports(access="write") as opened:
         ports = replace(opened, follows=NoRefill(opened.follows))  # type: ignore[arg-type]
-        worker = wiring.worker(ports, homes.config_of(real))
-        run_until(all_idle(Session(real.home, "error"), ports, worker), ports, worker, Stop())
+        session, worker = Session(real.home, "error"), wiring.worker(ports, homes.config_of(real))
+        run_until(session, all_idle(session, ports, worker), ports, worker, Stop())
     assert "missing" in real("verify", code=1).stdout
     assert real.feed(NOT_REFILLED) == []
 

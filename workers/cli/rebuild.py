@@ -133,7 +133,7 @@ def _recreate(session: Session, ports: Ports, stop: Stop, cluster: str) -> None:
             ports,
             session.config,
             cluster,
-            lambda worker: run_until(until.RecordedExpanded(ports), ports, worker, stop, _stopped(cluster)),
+            lambda worker: run_until(session, until.RecordedExpanded(ports), ports, worker, stop, _stopped(cluster)),
             _asking(stop, cluster),
         )
     except GroupBusyError as error:

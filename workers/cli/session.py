@@ -113,6 +113,7 @@ class Session:
         self.home = path
         self.log_level = log_level
         self.is_named = is_named
+        self._lock: int | None = None
 
     def go_to(self, path: Path) -> None:
         """Takes the home that is named after the command. Raises UsageError if another one was named before it."""
@@ -156,9 +157,20 @@ class Session:
             with self.ports(access, feeds=feeds, tracer=tracer) as ports:
                 yield ports
 
-    def lock(self) -> AbstractContextManager[int]:
-        """Holds the home as its one worker; gives the lock's descriptor. Raises HomeBusyError."""
-        return home.worker_lock(self.config.home)
+    @contextlib.contextmanager
+    def lock(self) -> "Iterator[None]":
+        """Holds the home as its one worker. Raises HomeBusyError."""
+        with home.worker_lock(self.config.home) as lock:
+            self._lock = lock
+            try:
+                yield
+            finally:
+                self._lock = None
+
+    def end_if_gone(self) -> None:
+        """Ends this process if it holds the home, and the home is gone: `end_if_gone`."""
+        if self._lock is not None:
+            end_if_gone(self.config.home, self._lock)
 
     def writers(self) -> "AbstractContextManager[Sequence[WriterProcess]]":
         """The processes of the writers, inside `lock` and before anything is opened: `writer_process.forked`."""

@@ -28,7 +28,6 @@ from workers.cli.session import (
     Parsed,
     Session,
     TryLaterError,
-    end_if_gone,
     pass_session,
 )
 from workers.cli.signals import Stop, stopping
@@ -100,7 +99,7 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
     feeds = served and not until_idle and session.config.worker.canary_ms is not None
     with (
         stopping() as stop,
-        session.lock() as lock,
+        session.lock(),
         session.writers() as writers,
         metering.serving(session.config, metrics_at, "work") as endpoint,
         contextlib.ExitStack() as opened,
@@ -114,7 +113,7 @@ def work(session: Session, metrics_at: str | None, wait_ms: int, *, until_idle: 
         if ports is None:
             return
         ends = partial(all_idle, session, ports, away_s=wait_ms / 1_000) if until_idle else None
-        run_worker(session, ports, writers, stop, ends, endpoint, partial(end_if_gone, session.config.home, lock))
+        run_worker(session, ports, writers, stop, ends, endpoint)
 
 
 Ends = Callable[[Worker], until.End]
@@ -162,13 +161,12 @@ def run_worker(
     stop: Stop,
     ends: Ends | None,
     endpoint: MetricsEndpoint | None,
-    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Runs a worker until `stop` is set or the `End` that `ends` makes says so. The writers are processes of their own,
     which continue afterwards.
 
     ports: opened for reading, because the writers own the clusters. endpoint: serves the counts of all processes; None:
-    they are not wanted. look: is called all the time.
+    they are not wanted.
 
     Raises UnsafeTopicsError, and what `run_until` raises.
     """
@@ -184,9 +182,9 @@ def run_worker(
             looking += wiring.canaries(ports, config)
         worker = wiring.worker(ports, config, writers, looking)
         if ends is None:
-            _run(worker, ports, stop, lambda: False, look)
+            _run(session, worker, ports, stop, lambda: False)
         else:
-            run_until(ends(worker), ports, worker, stop, look=look)
+            run_until(session, ends(worker), ports, worker, stop)
 
 
 def work_until_landed(
@@ -214,14 +212,14 @@ def work_until_landed(
 
 
 def run_until(
+    session: Session,
     end: until.End,
     ports: Ports,
     worker: Worker,
     stop: Stop,
     stopped: str = "stopped before everything had landed; nothing is lost: continue with feedctl work",
-    look: Callable[[], None] = lambda: None,
 ) -> None:
-    """Runs a worker until it may end. stopped: the message if it was stopped before that. look: as in `run_worker`.
+    """Runs a worker until it may end. stopped: the message if it was stopped before that.
 
     Raises:
         TryLaterError, StoppedError: it was stopped before that, or ended without clusters that are away.
@@ -246,7 +244,7 @@ def run_until(
                 return True
         return time.monotonic() >= ends_by_s
 
-    _run(worker, ports, stop, ended, look)
+    _run(session, worker, ports, stop, ended)
     if not end.yes:
         raise stop.error(stopped)
     if end.away:
@@ -254,11 +252,11 @@ def run_until(
         raise TryLaterError(f"everything else has landed; nothing is lost, what is left waits in the queue: {away}")
 
 
-def _run(worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool], look: Callable[[], None]) -> None:
+def _run(session: Session, worker: Worker, ports: Ports, stop: Event, ended: Callable[[], bool]) -> None:
     progress = ProgressLine("work", redraw_s=1.0)
 
     def over() -> bool:
-        look()
+        session.end_if_gone()
         if progress.due():
             with contextlib.suppress(QueueUnavailableError):
                 waiting = "  ".join(f"{name} {lag:,}" for name, lag in landed.lags(ports).items())
