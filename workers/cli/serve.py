@@ -126,12 +126,7 @@ def _serve_and_work(config: Config, ports: Ports, lock: int, listener: socket.so
         wiring.warn_of_partitions(ports, config)
         queues = OpenQueues(ports)
         with _serving(config, services, queues, listener, ports.meter, ports.tracer, owns_clusters=True) as server:
-            has_ended = _Ended(server, stop, config.http.drain_ms / 1_000)
-
-            def ended() -> bool:
-                end_if_gone(config.home, lock)
-                return has_ended()
-
+            ended = _Ended(server, stop, config.http.drain_ms / 1_000, partial(end_if_gone, config.home, lock))
             for times, rest_s in enumerate(itertools.chain(_RESTS_S, itertools.repeat(_RESTS_S[-1]))):
                 _note_stopped(queues, lock, None)
                 for_good = False
@@ -198,7 +193,7 @@ def _serve(config: Config, listener: socket.socket, stop: Event, tracer: Tracer)
         open_services(config, meter, tracer) as services,
         _serving(config, services, queues, listener, meter, tracer, owns_clusters=False) as server,
     ):
-        ended = _Ended(server, stop, config.http.drain_ms / 1_000)
+        ended = _Ended(server, stop, config.http.drain_ms / 1_000, lambda: None)
         while not ended():
             server.wait(_ASK_S)
 
@@ -268,16 +263,19 @@ def _listen(config: Config, services: Services, stack: ExitStack) -> None:
 class _Ended:
     """Says when a server has ended, and makes it end when that is requested.
 
-    drain_s: how long it still serves after the request to end, while it reports that it is not ready.
+    drain_s: how long it still serves after the request to end, while it reports that it is not ready. look: is called
+    each time that this is asked.
     """
 
-    def __init__(self, server: "HttpServer", stop: Event, drain_s: float) -> None:
+    def __init__(self, server: "HttpServer", stop: Event, drain_s: float, look: Callable[[], None]) -> None:
+        self._look = look
         self._server = server
         self._stop = stop
         self._drain_s = drain_s
         self._draining = False
 
     def __call__(self) -> bool:
+        self._look()
         if self._stop.is_set() and not self._draining:
             self._draining = True
             self._server.drain(self._drain_s)
