@@ -1,28 +1,60 @@
 """What the signals that end programs do while something must be ended in order."""
 
+import os
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_AGAIN_S = 0.01
+
+
+class _Ending(SystemExit):
+    """Ends the program. dropped: called if this is dropped, as it is at the end, too."""
+
+    def __init__(self, code: int, dropped: Callable[[], None]) -> None:
+        super().__init__(code)
+        self._dropped = dropped
+
+    def __del__(self) -> None:
+        self._dropped()
 
 
 @contextmanager
 def unwinding() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind as Ctrl-C does. A second one does not cut short what the first has begun. One that is
     ignored, as nohup(1) does it, stays ignored.
+
+    Python drops what a handler raises if the signal comes while it calls back for a weak reference, or finalizes an
+    object. Modules that are imported do both. Such a signal is sent once more.
     """
     heard = [each for each in _ENDING[1:] if signal.getsignal(each) is not signal.SIG_IGN]
+    over = threading.Event()
 
     def end(number: int, _frame: object) -> None:
         for each in heard:
             signal.signal(each, signal.SIG_IGN)
-        sys.exit(128 + number)
+        raise _Ending(128 + number, lambda: again(number))
+
+    def again(number: int) -> None:
+        if over.is_set():
+            return
+        for each in heard:
+            signal.signal(each, end)
+
+        def send() -> None:
+            if not over.is_set():
+                os.kill(os.getpid(), number)
+
+        # Later, and from elsewhere: here, what a handler raises is dropped as well.
+        threading.Timer(_AGAIN_S, send).start()
 
     with _handled(heard, end):
-        yield
+        try:
+            yield
+        finally:
+            over.set()
 
 
 @contextmanager

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from click.testing import CliRunner, Result
 
 from feedstore.app import config as configuration
@@ -43,6 +44,13 @@ def eventually(holds: Callable[[], Any], what: str, deadline_s: float = DEADLINE
         now = time.monotonic()
         assert now < deadline, f"timed out waiting for: {what}"
         time.sleep(min(0.5, max(0.02, 2 * (now - began))))
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether a process that may be no child of this one has ended."""
+    with suppress(psutil.NoSuchProcess):
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # not every init takes those away
+    return True
 
 
 def writer_pid(worker: int, cluster: str) -> int:

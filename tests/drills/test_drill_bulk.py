@@ -17,7 +17,7 @@ from feedstore.widecolumn import UnavailableError
 from feedstore.widecolumn.hbase import HBaseCluster
 from feedstore.widecolumn.hbase.addresses import Address
 from feedstore.widecolumn.hbase.regions import TableRegion
-from tests.cli.command import eventually
+from tests.cli.command import eventually, has_ended
 from tests.widecolumn.memory_store import MemoryStore
 
 FIRST, TS = 1 << 50, 1_700_000_000_000
@@ -91,17 +91,11 @@ time.sleep(600)
         assert writers
         drill.kill()
     try:
-        eventually(lambda: all(map(_has_ended, writers)), "they have ended")
+        eventually(lambda: all(map(has_ended, writers)), "they have ended")
     finally:
         for each in writers:
             with suppress(psutil.NoSuchProcess):
                 each.kill()
-
-
-def _has_ended(process: psutil.Process) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE  # not every init takes those away
-    return True
 
 
 def test_a_region_ends_where_the_next_one_begins_and_may_be_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,6 +49,40 @@ def test_what_runs_under_nohup_outlives_its_terminal() -> None:
             signal.raise_signal(signal.SIGTERM)
 
 
+DROPPED = """
+import signal
+import time
+import weakref
+
+from deploy.local.signals import unwinding
+
+
+class Something:
+    pass
+
+
+something = Something()
+look = weakref.ref(something, lambda _: signal.raise_signal(signal.{}))
+with unwinding():
+    try:
+        del something
+        print("dropped", flush=True)
+        time.sleep(600)
+    finally:
+        print("unwound")
+"""
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("number", BOTH)
+def test_a_signal_whose_exception_python_drops_unwinds_all_the_same(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    words = [sys.executable, "-c", DROPPED.format(number.name)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (128 + number, "dropped\nunwound\n"), done.stderr
+    assert "Exception ignored in" in done.stderr
+
+
 ENDED = """
 import signal
 
