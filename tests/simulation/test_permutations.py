@@ -65,9 +65,7 @@ class Pipeline:
         self.model = Model(CAP)
 
     def begin(self, past: Sequence[Action], *, pins_are_old: bool) -> bytes:
-        """Lets a past land. Returns all that is stored then: pipelines that resume it share the past, and hardly take
-        time to be made.
-        """
+        """Lets a past land. Returns what is stored then."""
         self.now_ms = NOW_MS - (100_000 if pins_are_old else 0)
         self.record(PINS)
         self.drain()
@@ -75,6 +73,10 @@ class Pipeline:
         self.record(past)
         self.drain()
         self.feeds.sweep(self.now_ms)
+        return self.stored()
+
+    def stored(self) -> bytes:
+        """All that is stored: pipelines that resume it share what came before, and hardly take time to be made."""
         of_shard = {name: value for name, value in vars(self.shard).items() if name != "_clock"}
         return pickle.dumps((of_shard, self.feeds._rows, self.progress._rows, self.model))
 
@@ -204,15 +206,17 @@ def test_every_order_of_delivery(scenario: Scenario, pins_are_old: bool):
     """Tasks are expanded as they were recorded, one after the other, before anything lands. Their deliveries land in
     every order, by task; each of them lands twice, the second time after its neighbour, and a sweep runs in between.
     """
-    past = Pipeline().begin(scenario.past, pins_are_old=pins_are_old)
+    expanded = Pipeline()
+    expanded.begin(scenario.past, pins_are_old=pins_are_old)
+    published: list[list[object]] = []
+    for action in scenario.actions:
+        [recorded] = expanded.record([action])
+        expanded.follows.mark_relayed(expanded.follows.unrelayed(100))
+        expanded.expander.expand([Task(recorded)])
+        published.append(expanded.deliveries())
+    stored = expanded.stored()
     for order in orders(scenario):
-        pipeline = Pipeline().resumed(past)
-        published: list[list[object]] = []
-        for action in scenario.actions:
-            [recorded] = pipeline.record([action])
-            pipeline.follows.mark_relayed(pipeline.follows.unrelayed(100))
-            pipeline.expander.expand([Task(recorded)])
-            published.append(pipeline.deliveries())
+        pipeline = Pipeline().resumed(stored)
         for step, number in enumerate(order):
             for message in published[number]:
                 pipeline.writer.write([message])
