@@ -8,17 +8,20 @@ from contextlib import contextmanager
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AGAIN_S = 0.01
+"""How soon a signal is sent once more."""
 
 
 class _Ending(SystemExit):
-    """Ends the program. dropped: called if this is dropped, as it is at the end, too."""
+    """Ends the program. on_gone: called once nothing holds this exception any more, because Python dropped it or
+    because it has ended what it was raised for.
+    """
 
-    def __init__(self, code: int, dropped: Callable[[], None]) -> None:
+    def __init__(self, code: int, on_gone: Callable[[], None]) -> None:
         super().__init__(code)
-        self._dropped = dropped
+        self._on_gone = on_gone
 
     def __del__(self) -> None:
-        self._dropped()
+        self._on_gone()
 
 
 @contextmanager
@@ -26,8 +29,8 @@ def unwinding() -> Iterator[None]:
     """SIGTERM and SIGHUP unwind as Ctrl-C does. A second one does not cut short what the first has begun. One that is
     ignored, as nohup(1) does it, stays ignored.
 
-    Python drops what a handler raises if the signal comes while it calls back for a weak reference, or finalizes an
-    object. Modules that are imported do both. Such a signal is sent once more.
+    If a signal comes while Python runs the callback of a weak reference or the finalizer of an object, Python drops
+    what the handler raises. The import of a module runs both. Such a signal is sent once more.
     """
     heard = [each for each in _ENDING[1:] if signal.getsignal(each) is not signal.SIG_IGN]
     over = threading.Event()

@@ -64,8 +64,8 @@ class Pipeline:
         self.writer = Writer("a", self.feeds, Progress(self.progress), self.follows, self.bag, LIMITS)
         self.model = Model(CAP)
 
-    def begin(self, past: Sequence[Action], *, pins_are_old: bool) -> bytes:
-        """Lets a past land. Returns what is stored then."""
+    def begin(self, past: Sequence[Action], *, pins_are_old: bool) -> Self:
+        """Lets a past land."""
         self.now_ms = NOW_MS - (100_000 if pins_are_old else 0)
         self.record(PINS)
         self.drain()
@@ -73,7 +73,7 @@ class Pipeline:
         self.record(past)
         self.drain()
         self.feeds.sweep(self.now_ms)
-        return self.stored()
+        return self
 
     def stored(self) -> bytes:
         """All that is stored: pipelines that resume it share what came before, and hardly take time to be made."""
@@ -185,7 +185,7 @@ def test_every_order_of_expansion(scenario: Scenario, pins_are_old: bool):
     """Each task is expanded, its deliveries land at once, and then the next one; a sweep in every second gap, and the
     first task comes once more at the end.
     """
-    past = Pipeline().begin(scenario.past, pins_are_old=pins_are_old)
+    past = Pipeline().begin(scenario.past, pins_are_old=pins_are_old).stored()
     for order in orders(scenario):
         pipeline = Pipeline().resumed(past)
         recorded = pipeline.record(scenario.actions)
@@ -206,8 +206,7 @@ def test_every_order_of_delivery(scenario: Scenario, pins_are_old: bool):
     """Tasks are expanded as they were recorded, one after the other, before anything lands. Their deliveries land in
     every order, by task; each of them lands twice, the second time after its neighbour, and a sweep runs in between.
     """
-    expanded = Pipeline()
-    expanded.begin(scenario.past, pins_are_old=pins_are_old)
+    expanded = Pipeline().begin(scenario.past, pins_are_old=pins_are_old)
     published: list[list[object]] = []
     for action in scenario.actions:
         [recorded] = expanded.record([action])
